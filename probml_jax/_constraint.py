@@ -1,0 +1,171 @@
+"""Constraints, said once on the field; maps between a model and its unconstrained twin.
+
+`probs: Float[Array, "k"] = param(simplex)` declares a trainable parameter and its domain. Methods
+that need free coordinates call `split`; nobody else ever sees a raw value. Fields without `param`
+do not train. `fixed()` marks a subtree (a prior) that never trains, whatever its fields declare.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from ._linalg import cholesky
+from ._validate import as_float
+
+
+@dataclasses.dataclass(frozen=True)
+class Constraint:
+    """A domain and an exact pair of maps to and from unconstrained space.
+
+    `rank` is the number of trailing axes of one constrained value; `dimension` counts its degrees
+    of freedom from that trailing shape. Values on the boundary (a zero probability) map to an
+    infinite raw value and back without NaN.
+    """
+
+    name: str
+    to_raw: Callable[[Array], Array]
+    from_raw: Callable[[Array], Array]
+    rank: int = 0
+    dimension: Callable[..., int] = lambda *shape: 1
+
+    def __repr__(self):
+        return self.name
+
+    def count(self, value: Array) -> int:
+        """Free parameters in an array of such values."""
+        batch = value.shape[: value.ndim - self.rank]
+        return int(np.prod(batch, dtype=int)) * self.dimension(*value.shape[value.ndim - self.rank :])
+
+
+def _diagonal(a):
+    return jnp.diagonal(a, axis1=-2, axis2=-1)
+
+
+def _factor_to_raw(factor):
+    diagonal = jnp.log(_diagonal(factor))
+    return jnp.tril(factor, -1) + diagonal[..., None] * jnp.eye(factor.shape[-1], dtype=factor.dtype)
+
+
+def _factor_from_raw(raw):
+    return jnp.tril(raw, -1) + jnp.exp(_diagonal(raw))[..., None] * jnp.eye(raw.shape[-1], dtype=raw.dtype)
+
+
+def _batched_cholesky(a):
+    factor = lambda m: cholesky(m).factor
+    for _ in range(a.ndim - 2):
+        factor = jax.vmap(factor)
+    return factor(a)
+
+
+def _pd_from_raw(raw):
+    factor = _factor_from_raw(raw)
+    return factor @ jnp.swapaxes(factor, -1, -2)
+
+
+def _ordered_to_raw(x):
+    return jnp.concatenate([x[..., :1], jnp.log(jnp.diff(x, axis=-1))], axis=-1)
+
+
+def _ordered_from_raw(raw):
+    return jnp.cumsum(jnp.concatenate([raw[..., :1], jnp.exp(raw[..., 1:])], axis=-1), axis=-1)
+
+
+real = Constraint("real", lambda x: x, lambda x: x)
+positive = Constraint("positive", jnp.log, jnp.exp)
+unit_interval = Constraint("unit_interval", jax.scipy.special.logit, jax.nn.sigmoid)
+simplex = Constraint("simplex", jnp.log, lambda r: jax.nn.softmax(r, axis=-1), 1, lambda k: k - 1)
+ordered = Constraint("ordered", _ordered_to_raw, _ordered_from_raw, 1, lambda k: k)
+lower_triangular = Constraint(
+    "lower_triangular", _factor_to_raw, _factor_from_raw, 2, lambda d, _: d * (d + 1) // 2
+)
+positive_definite = Constraint(
+    "positive_definite", lambda a: _factor_to_raw(_batched_cholesky(a)), _pd_from_raw, 2, lambda d, _: d * (d + 1) // 2
+)
+
+
+def above(bound: float | Array) -> Constraint:
+    """Values greater than `bound` (elementwise)."""
+    return Constraint("above", lambda x: jnp.log(x - bound), lambda r: bound + jnp.exp(r))
+
+
+def param(constraint: Constraint | Callable[[Any], Constraint], **kwargs) -> Any:
+    """A trainable field with its domain; a callable receives the module and returns the constraint."""
+    return eqx.field(metadata={"constraint": constraint}, converter=as_float, **kwargs)
+
+
+def fixed(**kwargs) -> Any:
+    """A field whose whole subtree never trains: priors, floors, frozen leaves."""
+    return eqx.field(metadata={"fixed": True}, **kwargs)
+
+
+def _is_module(node):
+    return isinstance(node, eqx.Module)
+
+
+def _walk(node: PyTree, on_param: Callable, on_rest: Callable) -> PyTree:
+    """Rebuild a module, visiting declared parameters and everything else."""
+    if not _is_module(node):
+        return jax.tree_util.tree_map(on_rest, node)
+    new = object.__new__(type(node))
+    for field in dataclasses.fields(node):
+        try:
+            value = getattr(node, field.name)
+        except AttributeError:
+            continue
+        if field.metadata.get("fixed", False):
+            value = jax.tree_util.tree_map(on_rest, value)
+        elif "constraint" in field.metadata and value is not None:
+            constraint = field.metadata["constraint"]
+            constraint = constraint if isinstance(constraint, Constraint) else constraint(node)
+            value = on_param(constraint, value)
+        elif not field.metadata.get("static", False):
+            visit = lambda n: _walk(n, on_param, on_rest) if _is_module(n) else on_rest(n)
+            value = jax.tree_util.tree_map(visit, value, is_leaf=_is_module)
+        object.__setattr__(new, field.name, value)
+    return new
+
+
+def unconstrain(model: PyTree) -> PyTree:
+    """The same tree with every declared parameter in raw coordinates."""
+    return _walk(model, lambda c, v: c.to_raw(v), lambda v: v)
+
+
+def constrain(raw: PyTree) -> PyTree:
+    """Inverse of `unconstrain`."""
+    return _walk(raw, lambda c, v: c.from_raw(v), lambda v: v)
+
+
+def trainable(model: PyTree) -> PyTree:
+    """A tree of booleans: which leaves are declared parameters outside `fixed` subtrees."""
+    return _walk(model, lambda c, v: True, lambda v: False)
+
+
+def num_parameters(model: PyTree) -> int:
+    """Degrees of freedom of a model: what BIC and AIC count."""
+    total = []
+    _walk(model, lambda c, v: total.append(c.count(v)), lambda v: v)
+    return sum(total)
+
+
+def split(model: PyTree) -> tuple[PyTree, Callable[[PyTree], PyTree]]:
+    """Free coordinates of a model, and the function that rebuilds the model from them.
+
+    Raw values at infinity (a structural zero of a transition matrix, a probability of one) are
+    pinned: optimizers see a finite 0 there and the rebuilt model keeps the boundary value.
+    """
+    raw, rest = eqx.partition(unconstrain(model), trainable(model))
+    finite = jax.tree_util.tree_map(jnp.isfinite, raw)
+    free = jax.tree_util.tree_map(lambda r, ok: jnp.where(ok, r, 0.0), raw, finite)
+    pinned = jax.lax.stop_gradient(raw)
+
+    def rebuild(values: PyTree) -> PyTree:
+        kept = jax.tree_util.tree_map(lambda v, r, ok: jnp.where(ok, v, r), values, pinned, finite)
+        return constrain(eqx.combine(kept, rest))
+
+    return free, rebuild

@@ -1,0 +1,119 @@
+"""Factorizations that report instead of failing in silence."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.linalg import solve_triangular
+from jaxtyping import Array, Float
+
+_MAX_TRIES = 12
+
+
+class Cholesky(NamedTuple):
+    """A lower factor and the jitter that was added to the diagonal to obtain it.
+
+    `jitter` is 0 when the matrix was positive definite as given and NaN when no reasonable jitter
+    helped (then the factor is NaN too).
+    """
+
+    factor: Float[Array, "d d"]
+    jitter: Float[Array, ""]
+
+    @property
+    def helped(self) -> Array:
+        return ~(self.jitter == 0)
+
+
+@jax.custom_jvp
+def _factor(a):
+    """Cholesky, retried with a jitter that grows tenfold from the resolution of the matrix's scale."""
+    eye = jnp.eye(a.shape[-1], dtype=a.dtype)
+    a = 0.5 * (a + a.T)
+    smallest = 4 * a.shape[-1] * jnp.finfo(a.dtype).eps * jnp.mean(jnp.abs(jnp.diagonal(a)))
+
+    def failed(carry):
+        factor, _, tries = carry
+        return ~jnp.all(jnp.isfinite(factor)) & (tries < _MAX_TRIES)
+
+    def retry(carry):
+        _, _, tries = carry
+        jitter = smallest * 10.0 ** tries.astype(a.dtype)
+        # a jitter as large as the matrix itself would be an invention, not a repair
+        return jnp.linalg.cholesky(a + jitter * eye), jitter, tries + 1
+
+    start = (jnp.linalg.cholesky(a), jnp.zeros((), a.dtype), jnp.zeros((), jnp.int32))
+    factor, jitter, _ = jax.lax.while_loop(failed, retry, start)
+    hopeless = ~jnp.all(jnp.isfinite(factor)) | (jitter > 0.1 * jnp.mean(jnp.abs(jnp.diagonal(a))))
+    nan = jnp.asarray(jnp.nan, a.dtype)
+    return jnp.where(hopeless, nan, factor), jnp.where(hopeless, nan, jitter)
+
+
+@_factor.defjvp
+def _factor_jvp(primals, tangents):
+    (a,), (da,) = primals, tangents
+    factor, jitter = _factor(a)
+    da = 0.5 * (da + da.T)
+    inner = solve_triangular(factor, solve_triangular(factor, da, lower=True).T, lower=True)
+    half = jnp.tril(inner) - 0.5 * jnp.diag(jnp.diagonal(inner))
+    return (factor, jitter), (factor @ half, jnp.zeros_like(jitter))
+
+
+def cholesky(a: Float[Array, "d d"]) -> Cholesky:
+    r"""Lower Cholesky factor of a symmetric matrix, with a status.
+
+    A matrix that is singular to working precision is helped by the smallest jitter $\epsilon I$
+    (relative to its mean diagonal, growing tenfold) that makes it factorizable. The jitter is a
+    constant to differentiation. Nothing raises: an indefinite matrix gives NaN.
+
+    Cost: one factorization, $d^3/3$ flops, when no help is needed, also under `vmap`.
+
+    >>> cholesky(jnp.array([[4.0, 2.0], [2.0, 1.0]])).helped
+    Array(True, dtype=bool)
+    """
+    return Cholesky(*_factor(a))
+
+
+def inverse_factor(a: Float[Array, "d d"]) -> Float[Array, "d d"]:
+    r"""$L^{-1}$ with $a = LL^\top$: whitens with one matrix product per event."""
+    factor = cholesky(a).factor
+    return solve_triangular(factor, jnp.eye(a.shape[-1], dtype=a.dtype), lower=True)
+
+
+def log_det(factor: Float[Array, "d d"]) -> Float[Array, ""]:
+    r"""$\log|LL^\top|$ from the factor."""
+    return 2 * jnp.sum(jnp.log(jnp.diagonal(factor)))
+
+
+def cho_solve(factor: Float[Array, "d d"], b: Array) -> Array:
+    r"""$(LL^\top)^{-1} b$."""
+    return solve_triangular(factor, solve_triangular(factor, b, lower=True), lower=True, trans=1)
+
+
+def inv_psd(a: Float[Array, "d d"]) -> Float[Array, "d d"]:
+    """Inverse of a symmetric positive-definite matrix, exactly symmetric."""
+    whiten = inverse_factor(a)
+    return whiten.T @ whiten
+
+
+def clip_eigenvalues(a: Float[Array, "d d"], floor: Float[Array, "d"]) -> Float[Array, "d d"]:
+    r"""The nearest matrix with $a \succeq \mathrm{diag}(f)$, by clipping in units of the floor.
+
+    It is the maximizer of the Gaussian likelihood under that constraint, so EM stays monotone.
+    Where the matrix is above its floor already it is returned untouched, gradients included.
+    """
+    root = jnp.sqrt(floor)
+    scaled = jax.lax.stop_gradient(a / (root[:, None] * root[None, :]))
+    values, vectors = jnp.linalg.eigh(0.5 * (scaled + scaled.T))
+    clipped = (vectors * jnp.maximum(values, 1.0)[None, :]) @ vectors.T
+    clipped = 0.5 * (clipped + clipped.T) * root[:, None] * root[None, :]
+    return jnp.where(jnp.all(values >= 1.0), a, clipped)
+
+
+def symmetric(a: Float[Array, "d d"]) -> Float[Array, "d d"]:
+    return 0.5 * (a + a.T)
+
+
+def matmul(a: Array, b: Array) -> Array:
+    """Matrix product at full precision on every device (accelerators default to less)."""
+    return jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)

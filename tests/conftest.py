@@ -1,0 +1,16 @@
+"""Strict mode for every test: runtime type checks, no silent rank promotion, 64-bit available."""
+
+import os
+import pathlib
+
+import jax
+from jaxtyping import install_import_hook
+
+_cache = pathlib.Path(__file__).parent.parent / ".cache" / "jax"
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_compilation_cache_dir", os.environ.get("PROBML_JAX_CACHE", str(_cache)))
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+
+with install_import_hook("probml_jax", "beartype.beartype"):
+    import probml_jax  # noqa: F401
