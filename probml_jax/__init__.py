@@ -1,0 +1,53 @@
+"""Differentiable probabilistic models in JAX: one interface for EM, variational Bayes and gradients.
+
+Verbs and bases live here; families, priors and models in their rooms: `pml.distributions`, `pml.conjugate`,
+`pml.mixtures`, `pml.inference`, `pml.selection`.
+"""
+
+from . import conjugate as conjugate
+from . import distributions as distributions
+from . import inference as inference
+from . import mixtures as mixtures
+from . import selection as selection
+from ._conjugate import AbstractConjugatePrior as AbstractConjugatePrior
+from ._constraint import above as above
+from ._constraint import constrain as constrain
+from ._constraint import fixed as fixed
+from ._constraint import lower_triangular as lower_triangular
+from ._constraint import num_parameters as num_parameters
+from ._constraint import ordered as ordered
+from ._constraint import param as param
+from ._constraint import positive as positive
+from ._constraint import positive_definite as positive_definite
+from ._constraint import real as real
+from ._constraint import simplex as simplex
+from ._constraint import trainable as trainable
+from ._constraint import unconstrain as unconstrain
+from ._constraint import unit_interval as unit_interval
+from ._distribution import AbstractDistribution as AbstractDistribution
+from ._distribution import AbstractFamily as AbstractFamily
+from ._estimate import MAP as MAP
+from ._estimate import ML as ML
+from ._estimate import AbstractEstimate as AbstractEstimate
+from ._estimate import Bayes as Bayes
+from ._estimate import Frozen as Frozen
+from ._estimate import Nested as Nested
+from ._exponential_family import AbstractExponentialFamily as AbstractExponentialFamily
+from ._fit import AbstractMethod as AbstractMethod
+from ._fit import Fit as Fit
+from ._fit import Status as Status
+from ._fit import best_of as best_of
+from ._fit import fit as fit
+from ._model import AbstractExchangeableModel as AbstractExchangeableModel
+from ._model import AbstractLatentModel as AbstractLatentModel
+from ._model import AbstractModel as AbstractModel
+from ._model import objective as objective
+from ._stack import AbstractStack as AbstractStack
+from ._stack import Stacked as Stacked
+from ._stack import Tied as Tied
+from .methods import EM as EM
+from .methods import LBFGS as LBFGS
+from .methods import GeneralizedEM as GeneralizedEM
+from .methods import Gradient as Gradient
+
+__version__ = "0.1.0"

@@ -1,15 +1,16 @@
 """What a conjugate prior is: a distribution over members of a family, closed under data."""
 
 from abc import abstractmethod
-from typing import Self
+from typing import ClassVar, Self
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
 from ._distribution import AbstractDistribution, AbstractFamily
-from ._typing import Event, PRNGKey, Scalar, Statistics
-from ._validate import as_data, as_weights, check_units, float_dtype
+from ._special import pairwise_dot
+from ._typing import Array, Event, PRNGKey, Scalar, Statistics
+from ._validate import as_data, as_weights, check, check_units, float_dtype
 
 
 class AbstractConjugatePrior(eqx.Module):
@@ -17,19 +18,31 @@ class AbstractConjugatePrior(eqx.Module):
 
     A posterior is a prior: `prior.update(xs).update(ys)` equals `prior.update(both)`, in any order, and
     `downdate` takes data out again. A subclass says how hyper-parameters absorb statistics; the rest follows.
+    `complete_events_only` is set by priors whose posterior has no closed form when entries are missing.
     """
+
+    complete_events_only: ClassVar[bool] = False
 
     @abstractmethod
     def absorb(self, stats: Statistics, around: AbstractFamily) -> Self:
         """The posterior after statistics that were accumulated by (centred on) the member `around`."""
 
     @abstractmethod
-    def expected(self) -> tuple[AbstractFamily, Scalar]:
+    def expected(self) -> tuple[AbstractFamily, Array]:
         r"""The member with natural parameters $E[\eta]$, and the constant $A(E\eta) - E A(\eta)$.
 
         Their use: $E \log p(x \mid \theta) = \log p(x \mid E\eta) + A(E\eta) - E A(\eta)$, so that
-        variational Bayes scores and centres data with an ordinary member of the family.
+        variational Bayes scores and centres data with an ordinary member of the family. Where coordinates are
+        independent there is one constant per coordinate, and only observed coordinates pay it.
         """
+
+    @abstractmethod
+    def expected_log_prob(self, x: Event) -> Scalar:
+        r"""$E_{p(\theta)} \log p(x \mid \theta)$ of one event."""
+
+    @abstractmethod
+    def interior(self) -> AbstractFamily:
+        """A member strictly inside the domain, in the bulk of the density: where the evidence is evaluated."""
 
     @abstractmethod
     def mode(self) -> AbstractFamily:
@@ -52,40 +65,74 @@ class AbstractConjugatePrior(eqx.Module):
         """Log density of a member's parameters."""
 
     @abstractmethod
-    def log_normalizer(self) -> Scalar:
-        """Log of the constant that normalizes the prior; evidence is a ratio of two of them."""
-
-    @abstractmethod
     def kl(self, other: Self) -> Scalar:
         """KL(self || other) between two priors of the same form."""
 
     def update(self, xs, weights=None) -> Self:
         """Posterior after n events `xs` (leading axis), optionally with real weights."""
-        return self.absorb(*self._pool(xs, weights))
+        stats, around, _, _ = self._pool(xs, weights)
+        return self.absorb(stats, around)
 
     def downdate(self, xs, weights=None) -> Self:
         """Take data out again: the inverse of `update`."""
-        stats, around = self._pool(xs, weights)
+        stats, around, _, _ = self._pool(xs, weights)
         return self.absorb(jax.tree_util.tree_map(jnp.negative, stats), around)
 
-    def expected_log_prob(self, x: Event) -> Scalar:
-        r"""$E_{p(\theta)} \log p(x \mid \theta)$ of one event."""
-        member, constant = self.expected()
-        return member.log_prob(x) + constant
-
     def log_evidence(self, xs, weights=None) -> Scalar:
-        r"""$\log \int \prod_i p(x_i \mid \theta)^{w_i} p(\theta) d\theta$; differentiable in the hyper-parameters."""
-        stats, around = self._pool(xs, weights)
-        xs = as_data(xs)
-        weights = as_weights(weights, check_units(xs), float_dtype(around))
-        base = jnp.sum(weights * jax.vmap(around.log_base_measure)(xs))
-        return self.absorb(stats, around).log_normalizer() - self.log_normalizer() + base
+        r"""$\log \int \prod_i p(x_i \mid \theta)^{w_i} p(\theta) d\theta$; differentiable in the hyper-parameters.
 
-    def _pool(self, xs, weights) -> tuple[Statistics, AbstractFamily]:
-        """Statistics centred on the data themselves: a first pass finds where they lie."""
+        By Bayes' rule at any one member, $\log p(X \mid \theta) + \log p(\theta) - \log p(\theta \mid X)$
+        (the candidate's formula, Besag 1989): unlike a ratio of normalizers it needs no raw moments of the data.
+        """
+        stats, around, xs, weights = self._pool(xs, weights)
+        posterior = self.absorb(stats, around)
+        member = posterior.interior()
+        likelihood = pairwise_dot(weights, jax.vmap(member.log_prob)(xs))
+        return likelihood + self.log_prob(member) - posterior.log_prob(member)
+
+    def _pool(self, xs, weights):
+        """Statistics centred on the data themselves, the member they are centred on, and the checked data."""
         member = jax.lax.stop_gradient(self.expected()[0])
         member.validate(xs)
         xs = as_data(xs)
         weights = as_weights(weights, check_units(xs), float_dtype(member))
-        around = jax.lax.stop_gradient(member.refit(member.statistics(xs, weights)))
-        return around.statistics(xs, weights), around
+        if self.complete_events_only:
+            xs, weights = _complete(xs, weights, type(self).__name__)
+        return *_centred(member, xs, weights), xs, weights
+
+
+@eqx.filter_jit
+def _centred(member: AbstractFamily, xs, weights) -> tuple[Statistics, AbstractFamily]:
+    """Statistics around the data's own location, which a first pass finds.
+
+    Compiled, so that no domain is checked on the way: only the location of that first fit is of use.
+    """
+    around = jax.lax.stop_gradient(member.refit(member.statistics(xs, weights)))
+    return around.statistics(xs, weights), around
+
+
+def _complete(xs, weights: Array, name: str):
+    """Refuse incomplete rows: eagerly with an error, in compiled code by a NaN weight. Padding (weight 0) passes."""
+    rows = lambda x: jnp.any(jnp.isnan(x).reshape(x.shape[0], -1), axis=1)
+    missing = jnp.any(jnp.stack([rows(x) for x in jax.tree_util.tree_leaves(xs)]), axis=0)
+    check(
+        ~missing | (weights == 0),
+        f"data has NaN entries: {name} wants complete rows. The exact posterior given incomplete rows has another "
+        "form; drop those rows, use a prior of independent coordinates, or fit with EM.",
+    )
+    blank = lambda x: jnp.where(missing.reshape(-1, *[1] * (x.ndim - 1)), 0, x)
+    return jax.tree_util.tree_map(blank, xs), jnp.where(missing & (weights != 0), jnp.nan, weights)
+
+
+def expected_score(expected: tuple[AbstractFamily, Array], x: Event) -> Scalar:
+    r"""$\log p(x \mid E\eta)$ plus the constant: one of the whole event, or one per coordinate.
+
+    A coordinate that is missing (NaN, or a label of -1) counts for nothing. A constant of the whole event is paid in
+    full: then the missing entries of `x` are latent variables at their variational optimum, as imputed by the member.
+    """
+    member, constant = expected
+    x = jnp.asarray(x)
+    if constant.shape == x.shape:
+        seen = ~jnp.isnan(x) if jnp.issubdtype(x.dtype, jnp.floating) else x != -1
+        constant = jnp.sum(jnp.where(seen, constant, 0))
+    return member.log_prob(x) + constant

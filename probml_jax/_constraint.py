@@ -89,7 +89,7 @@ positive_definite = Constraint(
 )
 
 
-def above(bound: float | Array) -> Constraint:
+def above(bound: float | int | Array) -> Constraint:
     """Values greater than `bound` (elementwise)."""
     return Constraint("above", lambda x: jnp.log(x - bound), lambda r: bound + jnp.exp(r))
 

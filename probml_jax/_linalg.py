@@ -7,6 +7,8 @@ import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
+from ._special import any_in_batch
+
 _MAX_TRIES = 12
 
 
@@ -102,6 +104,12 @@ def clip_eigenvalues(a: Float[Array, "d d"], floor: Float[Array, "d"]) -> Float[
     It is the maximizer of the Gaussian likelihood under that constraint, so EM stays monotone.
     Where the matrix is above its floor already it is returned untouched, gradients included.
     """
+    above = jnp.all(jnp.isfinite(jnp.linalg.cholesky(jax.lax.stop_gradient(a) - jnp.diag(floor))))
+    # rare: under vmap the eigenvalues are computed only if some member of the batch needs them
+    return jax.lax.cond(any_in_batch(~above), _clip, lambda a, floor: a, a, floor)
+
+
+def _clip(a, floor):
     root = jnp.sqrt(floor)
     scaled = jax.lax.stop_gradient(a / (root[:, None] * root[None, :]))
     values, vectors = jnp.linalg.eigh(0.5 * (scaled + scaled.T))

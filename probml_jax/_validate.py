@@ -29,6 +29,13 @@ def as_float(x: Any, name: str = "array") -> Any:
     return x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(jnp.result_type(float))
 
 
+def common_dtype(**arrays: Any) -> tuple[Any, ...]:
+    """Arguments as floating arrays of one dtype: Python numbers take that of the arrays."""
+    converted = [as_float(value, name) for name, value in arrays.items()]
+    dtype = jnp.result_type(*converted)
+    return tuple(value.astype(dtype) for value in converted)
+
+
 def check(condition: Any, message: str) -> None:
     """Raise `ValueError(message)` if a concrete condition fails; a traced one passes."""
     if is_concrete(condition) and not bool(np.all(condition)):
@@ -52,7 +59,7 @@ def check_positive(name: str, x: Any) -> None:
             raise ValueError(f"{name} must be positive; got {_worst(values, values > 0)}.")
 
 
-def check_above(name: str, x: Any, bound: float) -> None:
+def check_above(name: str, x: Any, bound: float | int) -> None:
     if is_concrete(x):
         values = np.asarray(x)
         if not np.all(values > bound):

@@ -12,5 +12,5 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_compilation_cache_dir", os.environ.get("PROBML_JAX_CACHE", str(_cache)))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
-with install_import_hook("probml_jax", "beartype.beartype"):
+with install_import_hook("probml_jax", "strict.typecheck"):
     import probml_jax  # noqa: F401

@@ -3,10 +3,191 @@
 Each entry is a function of a dtype, so that every law runs in float32 and in float64.
 """
 
+import jax.numpy as jnp
+import numpy as np
+
+from probml_jax import conjugate
+
+import jax.numpy as jnp
+import quadrature
+
+from probml_jax import distributions as pd
+
 # ---------------------------------------------------------------- distributions
 
 
+def _of_dtype(registry):
+    """Entries are written as functions of `f`, which makes arrays of the dtype; outside they take the dtype."""
+    return {name: lambda dtype, make=make: make(lambda x: jnp.asarray(x, dtype)) for name, make in registry.items()}
+
+
+# name -> a member, and another member of the same family (for divergences)
+_DISTRIBUTIONS = {
+    "bernoulli": lambda f: pd.Bernoulli(f([0.3, 0.85])),
+    "bernoulli_scalar": lambda f: pd.Bernoulli(f(0.02)),
+    "binomial": lambda f: pd.Binomial(f([0.3, 0.9]), f([3, 7])),
+    "categorical": lambda f: pd.Categorical(f([0.2, 0.5, 0.3])),
+    "multinomial": lambda f: pd.Multinomial(f([0.2, 0.5, 0.3]), f(5)),
+    "poisson": lambda f: pd.Poisson(f([0.3, 4.5])),
+    "negative_binomial": lambda f: pd.NegativeBinomial(f([2.5, 0.6]), f([0.6, 0.3])),
+    "beta": lambda f: pd.Beta(f([2.5, 0.7]), f([1.5, 3.0])),
+    "beta_scalar": lambda f: pd.Beta(f(60.0), f(20.0)),
+    "dirichlet": lambda f: pd.Dirichlet(f([0.8, 2.0, 4.0])),
+    "gamma": lambda f: pd.Gamma(f([2.5, 0.7]), f([1.5, 0.3])),
+    "gamma_scalar": lambda f: pd.Gamma(f(40.0), f(3.0)),
+    "inverse_gamma": lambda f: pd.InverseGamma(f([6.5, 9.7]), f([1.5, 4.0])),
+    "normal": lambda f: pd.Normal(f([1.0, -2.0]), f([0.5, 3.0])),
+    "normal_scalar": lambda f: pd.Normal(f(3.0), f(0.1), f(1e-4)),
+    "normal_one": lambda f: pd.Normal(f([3.0]), f(2.0)),
+    "spherical_normal": lambda f: pd.SphericalNormal(f([1.0, -2.0]), f(0.5), f(1e-3)),
+    "multivariate_normal": lambda f: pd.MultivariateNormal(f([1.0, -2.0]), f([[2.0, 0.9], [0.9, 1.0]])),
+    "multivariate_normal_one": lambda f: pd.MultivariateNormal(f([1.0]), f([[2.0]]), f([1e-3])),
+    "exponential": lambda f: pd.Exponential(f([0.5, 3.0])),
+    "student_t": lambda f: pd.StudentT(f([9.0, 30.0]), f([1.0, -2.0]), f([0.5, 3.0])),
+    "multivariate_student_t": lambda f: pd.MultivariateStudentT(f(9.0), f([1.0, -2.0]), f([[2.0, 0.9], [0.9, 1.0]])),
+    "beta_binomial": lambda f: pd.BetaBinomial(f([2.0, 0.5]), f([3.0, 1.5]), f([4, 6])),
+    "dirichlet_multinomial": lambda f: pd.DirichletMultinomial(f([0.8, 2.0, 4.0]), f(5)),
+    "uniform": lambda f: pd.Uniform(f([-1.0, 0.0]), f([3.0, 0.1])),
+}
+_OTHERS = {
+    "bernoulli": lambda f: pd.Bernoulli(f([0.6, 0.5])),
+    "binomial": lambda f: pd.Binomial(f([0.6, 0.5]), f([3, 7])),
+    "categorical": lambda f: pd.Categorical(f([0.4, 0.1, 0.5])),
+    "multinomial": lambda f: pd.Multinomial(f([0.4, 0.1, 0.5]), f(5)),
+    "poisson": lambda f: pd.Poisson(f([1.3, 3.5])),
+    "negative_binomial": lambda f: pd.NegativeBinomial(f([2.5, 0.6]), f([0.3, 0.5])),
+    "beta": lambda f: pd.Beta(f([1.5, 0.9]), f([2.5, 2.0])),
+    "dirichlet": lambda f: pd.Dirichlet(f([1.8, 1.0, 5.0])),
+    "gamma": lambda f: pd.Gamma(f([1.5, 0.9]), f([1.0, 0.5])),
+    "inverse_gamma": lambda f: pd.InverseGamma(f([5.5, 8.0]), f([2.0, 3.0])),
+    "normal": lambda f: pd.Normal(f([0.0, -1.0]), f([0.8, 2.0])),
+    "spherical_normal": lambda f: pd.SphericalNormal(f([0.5, -2.5]), f(0.8)),
+    "multivariate_normal": lambda f: pd.MultivariateNormal(f([0.0, -1.0]), f([[1.0, -0.3], [-0.3, 2.0]])),
+    "exponential": lambda f: pd.Exponential(f([0.8, 2.0])),
+}
+DISTRIBUTIONS, OTHERS = _of_dtype(_DISTRIBUTIONS), _of_dtype(_OTHERS)
+# name -> points and log-weights that make an expectation under the member a finite sum
+SUPPORTS = {
+    "bernoulli": quadrature.counts(2, 2),
+    "bernoulli_scalar": quadrature.counts(2),
+    "binomial": quadrature.counts(8, 2),
+    "categorical": quadrature.labels(3),
+    "multinomial": quadrature.compositions(5, 3),
+    "poisson": quadrature.counts(45, 2),
+    "negative_binomial": quadrature.counts(100, 2),
+    "beta": quadrature.interval(0.0, 1.0, dims=2),
+    "beta_scalar": quadrature.interval(0.0, 1.0),
+    "dirichlet": quadrature.triangle(),
+    "gamma": quadrature.half_line([1.0, 2.0], dims=2),
+    "gamma_scalar": quadrature.half_line(13.0, points=401),
+    "inverse_gamma": quadrature.half_line([0.25, 0.45], dims=2, low=-2.2, high=2.4),
+    "normal": quadrature.line([1.0, -2.0], [0.5, 3.0], dims=2),
+    "normal_scalar": quadrature.line(3.0, 0.1),
+    "normal_one": quadrature.line(3.0, 2.0, dims=1),
+    "spherical_normal": quadrature.line([1.0, -2.0], 0.5, dims=2),
+    "multivariate_normal": quadrature.plane([1.0, -2.0], [[2**0.5, 0.0], [0.9 / 2**0.5, (1 - 0.405) ** 0.5]]),
+    "multivariate_normal_one": quadrature.line(1.0, 2**0.5, dims=1),
+    "exponential": quadrature.half_line([2.0, 0.3], dims=2),
+    "student_t": quadrature.line([1.0, -2.0], [0.5, 3.0], dims=2, points=101, reach=3.0),
+    "multivariate_student_t": quadrature.plane(
+        [1.0, -2.0], [[2**0.5, 0.0], [0.9 / 2**0.5, (1 - 0.405) ** 0.5]], points=161, reach=2.8
+    ),
+    "beta_binomial": quadrature.counts(8, 2),
+    "dirichlet_multinomial": quadrature.compositions(5, 3),
+    "uniform": quadrature.interval([-1.0, 0.0], [3.0, 0.1], dims=2, points=61, reach=2.9),
+}
+
+
 # ---------------------------------------------------------------- conjugate pairs
+# name -> function(dtype) -> (prior, another prior of the same form, data)
+
+_SPREAD = [[2.0, 0.6], [0.6, 1.0]]
+_POINTS = [[1.0, 2.0], [0.5, -1.0], [2.0, 0.3], [1.4, 1.1], [-0.7, 0.2]]
+_INPUTS = [[1.0, -0.5], [0.3, 2.0], [-1.2, 0.4], [0.8, 0.9], [2.1, -1.0]]
+
+
+def _pair(cls, first, second, data, **static):
+    """Both priors and the data in one dtype; integer data keep theirs."""
+
+    def make(dtype):
+        array = lambda a: jnp.asarray(a, dtype)
+        as_data = lambda a: array(a) if np.issubdtype(np.asarray(a).dtype, np.floating) else jnp.asarray(a)
+        xs = tuple(map(as_data, data)) if isinstance(data, tuple) else as_data(data)
+        return cls(*map(array, first), **static), cls(*map(array, second), **static), xs
+
+    return make
+
+
+CONJUGATE = {
+    "beta_bernoulli": _pair(conjugate.BetaBernoulli, (2.0, 3.0), (1.5, 1.2), [1, 0, 1, 1, 0]),
+    "beta_bernoulli_vector": _pair(
+        conjugate.BetaBernoulli, ([2.0, 1.1], [3.0, 2.2]), ([0.7, 2.0], [1.5, 1.0]), [[1, 0], [1, 1], [0, 1], [1, 0], [1, 0]]
+    ),
+    "beta_binomial": _pair(conjugate.BetaBinomial, (2.0, 3.0, 4.0), (1.5, 1.2, 4.0), [1, 4, 2, 3, 0]),
+    "dirichlet_categorical": _pair(
+        conjugate.DirichletCategorical, ([1.5, 2.0, 1.2],), ([1.0, 3.0, 0.5],), [0, 2, 1, 1, 0]
+    ),
+    "dirichlet_multinomial": _pair(
+        conjugate.DirichletMultinomial,
+        ([1.5, 2.0, 1.2], 3.0),
+        ([1.0, 3.0, 0.5], 3.0),
+        [[1, 2, 0], [0, 1, 2], [3, 0, 0], [1, 1, 1], [0, 2, 1]],
+    ),
+    "gamma_poisson": _pair(conjugate.GammaPoisson, (2.0, 0.7), (3.0, 1.5), [2, 0, 3, 5, 1]),
+    "gamma_exponential": _pair(conjugate.GammaExponential, (2.0, 0.7), (3.0, 1.5), [0.4, 1.7, 0.2, 3.1, 0.9]),
+    "normal_known_variance": _pair(
+        conjugate.NormalKnownVariance,
+        ([0.5, -0.2], [1.5, 0.7], [0.8, 1.1]),
+        ([0.0, 0.3], [1.0, 1.0], [0.8, 1.1]),
+        _POINTS,
+    ),
+    "multivariate_normal_known_covariance": _pair(
+        conjugate.MultivariateNormalKnownCovariance,
+        ([0.5, -0.2], _SPREAD, [[1.0, -0.3], [-0.3, 0.7]]),
+        ([0.0, 0.3], [[1.0, 0.2], [0.2, 0.8]], [[1.0, -0.3], [-0.3, 0.7]]),
+        _POINTS,
+    ),
+    "inverse_wishart_known_mean": _pair(
+        conjugate.InverseWishartKnownMean,
+        (4.5, _SPREAD, [0.3, 0.1]),
+        (6.0, [[1.0, 0.2], [0.2, 0.8]], [0.3, 0.1]),
+        _POINTS,
+    ),
+    "normal_inverse_chi_squared": _pair(
+        conjugate.NormalInverseChiSquared, (0.5, 0.8, 4.0, 1.3), (0.0, 1.5, 5.0, 0.6), [1.0, 0.5, 2.0, 1.4, -0.7]
+    ),
+    "normal_inverse_chi_squared_vector": _pair(
+        conjugate.NormalInverseChiSquared,
+        ([0.5, -0.2], [0.8, 1.2], [4.0, 5.0], [1.3, 0.5]),
+        ([0.0, 0.3], [1.5, 0.9], [5.0, 6.0], [0.6, 1.0]),
+        _POINTS,
+    ),
+    "spherical_normal_inverse_chi_squared": _pair(
+        conjugate.SphericalNormalInverseChiSquared,
+        ([0.5, -0.2], 0.8, 4.0, 1.3),
+        ([0.0, 0.3], 1.5, 5.0, 0.6),
+        _POINTS,
+    ),
+    "normal_inverse_wishart": _pair(
+        conjugate.NormalInverseWishart,
+        ([0.5, -0.2], 0.8, _SPREAD, 4.5),
+        ([0.0, 0.3], 1.5, [[1.0, 0.2], [0.2, 0.8]], 6.0),
+        _POINTS,
+    ),
+    "matrix_normal_inverse_wishart": _pair(
+        conjugate.MatrixNormalInverseWishart,
+        ([[0.5, -0.2], [0.1, 0.4]], [[1.0, 0.3], [0.3, 0.6]], _SPREAD, 4.5),
+        ([[0.0, 0.3], [0.0, 0.0]], [[1.5, 0.0], [0.0, 0.9]], [[1.0, 0.2], [0.2, 0.8]], 6.0),
+        (_INPUTS, _POINTS),
+    ),
+    "matrix_normal_inverse_wishart_intercept": _pair(
+        conjugate.MatrixNormalInverseWishart,
+        ([[0.5, -0.2, 1.0]], [[1.0, 0.3, 0.0], [0.3, 0.6, 0.1], [0.0, 0.1, 0.4]], [[1.3]], 4.5),
+        ([[0.0, 0.3, 0.0]], [[1.5, 0.0, 0.0], [0.0, 0.9, 0.0], [0.0, 0.0, 1.0]], [[0.6]], 6.0),
+        (_INPUTS, [[1.0], [0.5], [2.0], [1.4], [-0.7]]),
+        intercept=True,
+    ),
+}
 
 
 # ---------------------------------------------------------------- models

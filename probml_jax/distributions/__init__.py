@@ -1,0 +1,35 @@
+"""Distributions over one event, one family per file."""
+
+from .._event import Tally as Tally
+from .bernoulli import Bernoulli as Bernoulli
+from .beta import Beta as Beta
+from .beta_binomial import BetaBinomial as BetaBinomial
+from .binomial import Binomial as Binomial
+from .categorical import Categorical as Categorical
+from .dirichlet import Dirichlet as Dirichlet
+from .dirichlet_multinomial import DirichletMultinomial as DirichletMultinomial
+from .exponential import Exponential as Exponential
+from .gamma import Gamma as Gamma
+from .inverse_gamma import InverseGamma as InverseGamma
+from .inverse_wishart import InverseWishart as InverseWishart
+from .linear_gaussian import LinearGaussian as LinearGaussian
+from .linear_gaussian import RegressionMoments as RegressionMoments
+from .linear_student_t import LinearStudentT as LinearStudentT
+from .lomax import Lomax as Lomax
+from .matrix_normal import MatrixNormal as MatrixNormal
+from .matrix_normal_inverse_wishart import MatrixNormalInverseWishart as MatrixNormalInverseWishart
+from .multinomial import Multinomial as Multinomial
+from .multivariate_normal import Moments as Moments
+from .multivariate_normal import MultivariateNormal as MultivariateNormal
+from .multivariate_student_t import MultivariateStudentT as MultivariateStudentT
+from .negative_binomial import NegativeBinomial as NegativeBinomial
+from .normal import Normal as Normal
+from .normal_inverse_chi_squared import NormalInverseChiSquared as NormalInverseChiSquared
+from .normal_inverse_wishart import NormalInverseWishart as NormalInverseWishart
+from .poisson import Poisson as Poisson
+from .spherical_normal import SphericalNormal as SphericalNormal
+from .student_t import ScaleMixtureMoments as ScaleMixtureMoments
+from .student_t import StudentT as StudentT
+from .uniform import Uniform as Uniform
+from .wishart import MatrixTally as MatrixTally
+from .wishart import Wishart as Wishart

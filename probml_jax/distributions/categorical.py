@@ -11,48 +11,54 @@ from .._constraint import param, simplex
 from .._exponential_family import AbstractExponentialFamily
 from .._special import logsumexp, safe_log, xlogy
 from .._typing import Flag, PRNGKey, Scalar
-from .._validate import check_labels, check_rank, check_simplex
+from .._validate import check_labels, check_simplex
 
 
 class Categorical(AbstractExponentialFamily):
     r"""$p(x = j) = \pi_j$ for labels $j = 0..k-1$; the label -1 is unobserved and scores 0.
 
-    The exponential form has $k-1$ free parameters $\eta_j = \log(\pi_j/\pi_{k-1})$ and
-    $A = \log(1 + \sum_{j<k-1} e^{\eta_j})$. A label outside the range is impossible: `-inf`.
+    `probs (k,)` gives one label; `probs (d, k)` a vector of d independent labels. The exponential form has $k-1$
+    free parameters $\eta_j = \log(\pi_j/\pi_{k-1})$ and $A = \log(1 + \sum_{j<k-1} e^{\eta_j})$. A label outside
+    the range is impossible: `-inf`.
 
-    Cost: O(1) per event. Reference: Murphy (2022), sections 2.5 and 3.4.
+    Cost: O(1) per label. Reference: Murphy (2022), sections 2.5 and 3.4.
 
     >>> float(Categorical(probs=[0.5, 0.25, 0.25]).log_prob(1).round(4))
     -1.3863
     """
 
-    probs: Float[Array, "k"] = param(simplex)
+    probs: Float[Array, "*event k"] = param(simplex)
 
     def __check_init__(self):
-        check_rank("probs", self.probs, 1, "a vector (k,)")
+        if self.probs.ndim < 1:
+            raise ValueError("probs is a scalar; wanted a vector (k,) of probabilities.")
         check_simplex("probs", self.probs)
 
     @classmethod
-    def from_logits(cls, logits: Float[Array, "k"]) -> Self:
+    def from_logits(cls, logits: Float[Array, "*event k"]) -> Self:
         """From unnormalized log-probabilities."""
-        return cls(jax.nn.softmax(jnp.asarray(logits)))
+        return cls(jax.nn.softmax(jnp.asarray(logits), axis=-1))
 
     @property
-    def log_probs(self) -> Float[Array, "k"]:
+    def log_probs(self) -> Float[Array, "*event k"]:
         return safe_log(self.probs)
 
-    def log_prob(self, x: Int[Array, ""] | int) -> Scalar:
-        k = self.probs.size
-        x = jnp.asarray(x)
-        inside = (x >= 0) & (x < k)
-        value = jnp.where(inside, self.log_probs[jnp.where(inside, x, 0)], -jnp.inf)
-        return jnp.where(x == -1, 0.0, value)
+    @property
+    def num_categories(self) -> int:
+        return self.probs.shape[-1]
 
-    def sample(self, key: PRNGKey) -> Int[Array, ""]:
+    def log_prob(self, x: Int[Array, "*event"] | int) -> Scalar:
+        x = jnp.asarray(x)
+        inside = (x >= 0) & (x < self.num_categories)
+        index = jnp.where(inside, x, 0)[..., None]
+        value = jnp.where(inside, jnp.take_along_axis(self.log_probs, index, axis=-1)[..., 0], -jnp.inf)
+        return jnp.sum(jnp.where(x == -1, 0.0, value))
+
+    def sample(self, key: PRNGKey) -> Int[Array, "*event"]:
         return jr.categorical(key, self.log_probs)
 
-    def mode(self) -> Int[Array, ""]:
-        return jnp.argmax(self.probs)
+    def mode(self) -> Int[Array, "*event"]:
+        return jnp.argmax(self.probs, axis=-1)
 
     def entropy(self) -> Scalar:
         return -jnp.sum(xlogy(self.probs, self.probs))
@@ -60,38 +66,40 @@ class Categorical(AbstractExponentialFamily):
     def kl(self, other: Self) -> Scalar:
         return jnp.sum(xlogy(self.probs, self.probs) - xlogy(self.probs, other.probs))
 
-    def suffstats(self, x: Int[Array, ""] | int) -> Float[Array, "k-1"]:
-        return jax.nn.one_hot(x, self.probs.size, dtype=self.probs.dtype)[:-1]
+    def suffstats(self, x: Int[Array, "*event"] | int) -> Float[Array, "*event free"]:
+        return jax.nn.one_hot(x, self.num_categories, dtype=self.probs.dtype)[..., :-1]
 
-    def natural(self) -> Float[Array, "k-1"]:
+    def natural(self) -> Float[Array, "*event free"]:
         log_probs = self.log_probs
-        return log_probs[:-1] - log_probs[-1]
+        return log_probs[..., :-1] - log_probs[..., -1:]
 
     def log_normalizer(self) -> Scalar:
-        return -self.log_probs[-1]
+        return -jnp.sum(self.log_probs[..., -1])
 
-    def log_base_measure(self, x: Int[Array, ""] | int) -> Scalar:
+    def log_base_measure(self, x: Int[Array, "*event"] | int) -> Scalar:
         return jnp.zeros((), self.probs.dtype)
 
     @classmethod
-    def from_natural(cls, eta: Float[Array, "k-1"]) -> Self:
-        logits = jnp.concatenate([eta, jnp.zeros(1, eta.dtype)])
-        return cls(jnp.exp(logits - logsumexp(logits)))
+    def from_natural(cls, eta: Float[Array, "*event free"]) -> Self:
+        logits = jnp.concatenate([eta, jnp.zeros((*eta.shape[:-1], 1), eta.dtype)], axis=-1)
+        return cls(jnp.exp(logits - logsumexp(logits, axis=-1)[..., None]))
 
     @classmethod
-    def from_mean_parameters(cls, m: Float[Array, "k-1"]) -> Self:
-        return cls(jnp.concatenate([m, 1 - m.sum(keepdims=True)]))
+    def from_mean_parameters(cls, m: Float[Array, "*event free"]) -> Self:
+        return cls(jnp.concatenate([m, 1 - jnp.sum(m, axis=-1, keepdims=True)], axis=-1))
 
     def validate(self, xs) -> None:
-        check_rank("data", xs, 1, "(n,) labels")
-        check_labels("data", xs, self.probs.size)
+        event = self.probs.shape[:-1]
+        if tuple(xs.shape[1:]) != tuple(event) or xs.ndim == 0:
+            raise ValueError(f"data has shape {tuple(xs.shape)}; wanted labels of shape {('n', *event)}.")
+        check_labels("data", xs, self.num_categories)
 
-    def statistics(self, xs: Int[Array, "n"], weights: Float[Array, "n"]) -> Float[Array, "k"]:
+    def statistics(self, xs: Int[Array, "n *event"], weights: Float[Array, "n"]) -> Float[Array, "*event k"]:
         """Weighted counts; unobserved labels count nowhere."""
-        return weights @ jax.nn.one_hot(xs, self.probs.size, dtype=weights.dtype)
+        return jnp.tensordot(weights, jax.nn.one_hot(xs, self.num_categories, dtype=weights.dtype), 1)
 
-    def refit(self, stats: Float[Array, "k"]) -> Self:
-        total = stats.sum()
+    def refit(self, stats: Float[Array, "*event k"]) -> Self:
+        total = jnp.sum(stats, axis=-1, keepdims=True)
         return Categorical(jnp.where(total == 0, self.probs, stats / jnp.where(total == 0, 1, total)))
 
     def degenerate(self) -> Flag:

@@ -1,0 +1,6 @@
+"""Learning algorithms, one per file. They know `AbstractModel` and nothing else."""
+
+from .em import EM as EM
+from .gradient import GeneralizedEM as GeneralizedEM
+from .gradient import Gradient as Gradient
+from .lbfgs import LBFGS as LBFGS

@@ -1,0 +1,65 @@
+"""What learning needs of a model, and no more."""
+
+from abc import abstractmethod
+from typing import Self
+
+import equinox as eqx
+import jax
+
+from ._special import pairwise_dot
+from ._typing import Array, Data, Flag, Float, Scalar, Statistics
+
+
+class AbstractModel(eqx.Module):
+    """A model scores a pool of weighted exchangeable units. `fit` climbs `log_likelihood + log_prior`."""
+
+    @abstractmethod
+    def log_likelihood(self, data: Data, weights: Float[Array, "n"]) -> Scalar:
+        """Weighted log-likelihood of all units, or a bound on it."""
+
+    @abstractmethod
+    def log_prior(self) -> Scalar:
+        """What is added once per model: 0 for ML, log p(theta) for MAP, -KL(q || p) for Bayes."""
+
+    @abstractmethod
+    def validate(self, data: Data) -> None:
+        """Raise `ValueError` naming what is wrong with `data`; silent for tracers."""
+
+    @abstractmethod
+    def degenerate(self) -> Flag:
+        """Whether the model has collapsed onto the edge of its parameter space."""
+
+
+class AbstractExchangeableModel(AbstractModel):
+    """A model that scores one unit; the pool is a weighted `vmap`."""
+
+    @abstractmethod
+    def log_prob(self, datum: Data) -> Scalar:
+        """Log-likelihood (or bound) of one unit. Conditional models: `datum = (x, y)`, log p(y|x)."""
+
+    def log_likelihood(self, data: Data, weights: Float[Array, "n"]) -> Scalar:
+        return pairwise_dot(weights, jax.vmap(self.log_prob)(data))
+
+
+class AbstractLatentModel(AbstractExchangeableModel):
+    """A model with latent variables: adds what EM needs."""
+
+    @abstractmethod
+    def e_step(self, data: Data, weights: Float[Array, "n"]) -> tuple[Statistics, Scalar]:
+        """Pooled additive expected statistics, and the log-likelihood (or bound) of these units."""
+
+    @abstractmethod
+    def m_step(self, stats: Statistics) -> Self:
+        """The model of the same form that maximizes the expected complete-data objective."""
+
+    @abstractmethod
+    def surrogate(self, data: Data, weights: Float[Array, "n"], reference: Self) -> Scalar:
+        r"""$Q(\theta \mid \theta_{ref}) = \sum_i w_i E_{p(z \mid x_i, \theta_{ref})} \log p(x_i, z \mid \theta)$.
+
+        Its gradient at the reference is the gradient of the log-likelihood (Fisher's identity).
+        """
+
+
+def objective(model: AbstractModel, data: Data, weights: Float[Array, "n"]) -> Scalar:
+    """The one line every method climbs."""
+    return model.log_likelihood(data, weights) + model.log_prior()

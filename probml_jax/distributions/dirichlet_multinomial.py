@@ -1,0 +1,75 @@
+"""The Dirichlet-multinomial distribution: a multinomial whose probabilities are Dirichlet (Polya's urn)."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import jax.random as jr
+from jax.scipy.special import gammaln
+from jaxtyping import Array, Float, Shaped
+
+from .._constraint import fixed, param, positive
+from .._counts import log_rising
+from .._distribution import AbstractDistribution
+from .._event import as_event, common_event
+from .._typing import PRNGKey, Scalar
+from .._validate import as_float, check_counts, check_positive, check_rank
+
+
+class DirichletMultinomial(AbstractDistribution):
+    r"""Counts with $p(x) = \frac{n!\,\Gamma(A)}{\Gamma(n+A)}\prod_j\frac{\Gamma(x_j+\alpha_j)}{x_j!\,\Gamma(\alpha_j)}$,
+    $A = \sum_j\alpha_j$: the predictive of Dirichlet-Multinomial.
+
+    NaN entries are integrated out (their categories are lumped into one). Negative, fractional or wrongly summing
+    counts score `-inf`. Concentrations must be positive, `total_count` whole. Samples are floats.
+
+    Cost: O(k) per event; accurate in float32 also where large concentrations make it nearly multinomial.
+    Reference: Murphy (2022), section 4.6.3.
+
+    >>> float(DirichletMultinomial(concentration=[1.0, 1.0], total_count=3).log_prob(jnp.array([2, 1])).round(4))
+    -1.3863
+    """
+
+    concentration: Float[Array, "k"] = param(positive)
+    total_count: Float[Array, ""] = fixed(converter=as_float)
+
+    def __init__(self, concentration: Any, total_count: Any):
+        (self.concentration,) = common_event(concentration=concentration)
+        self.total_count = as_float(total_count, "total_count").astype(self.concentration.dtype)
+
+    def __check_init__(self):
+        check_rank("concentration", self.concentration, 1, "a vector (k,)")
+        check_rank("total_count", self.total_count, 0, "a scalar")
+        check_positive("concentration", self.concentration)
+        check_counts("total_count", self.total_count)
+
+    def log_prob(self, x: Shaped[Array, "k"]) -> Scalar:
+        x = as_event(x, self.concentration)
+        seen = ~jnp.isnan(x)
+        count = (x >= 0) & (x == jnp.floor(x)) & (x < jnp.inf)
+        y = jnp.where(count, x, 0)
+        rest = self.total_count - jnp.sum(y)
+        complete = jnp.all(seen)
+        clash = jnp.where(complete, rest != 0, rest < 0) | jnp.any(seen & ~count)
+        rest = jnp.where(complete | clash, 0, rest)
+        hidden = jnp.where(complete, 1, jnp.sum(jnp.where(seen, 0, self.concentration)))
+        terms = jnp.sum(log_rising(self.concentration, y) - gammaln(y + 1))
+        lumped = log_rising(hidden, rest) - gammaln(rest + 1)
+        total = gammaln(self.total_count + 1) - log_rising(jnp.sum(self.concentration), self.total_count)
+        return jnp.where(clash, -jnp.inf, total + terms + lumped)
+
+    def sample(self, key: PRNGKey) -> Float[Array, "k"]:
+        key_probs, key_count = jr.split(key)
+        probs = jr.dirichlet(key_probs, self.concentration, dtype=self.concentration.dtype)
+        return jr.multinomial(key_count, self.total_count, probs, dtype=probs.dtype)
+
+    def mean(self) -> Float[Array, "k"]:
+        return self.total_count * self.concentration / jnp.sum(self.concentration)
+
+    def variance(self) -> Float[Array, "k"]:
+        return jnp.diagonal(self.covariance())
+
+    def covariance(self) -> Float[Array, "k k"]:
+        total = jnp.sum(self.concentration)
+        probs = self.concentration / total
+        spread = self.total_count * (total + self.total_count) / (total + 1)
+        return spread * (jnp.diag(probs) - jnp.outer(probs, probs))

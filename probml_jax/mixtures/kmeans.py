@@ -1,0 +1,96 @@
+"""k-means: the hard, spherical, zero-temperature mixture, learned by the same `fit`."""
+
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, Int
+
+from .._constraint import param, real
+from .._linalg import matmul
+from .._model import AbstractLatentModel
+from .._special import pairwise_dot
+from .._typing import Flag, PRNGKey, Scalar, Statistics
+from .._validate import check_rank
+from .build import _prepare, describe
+
+
+class KMeans(AbstractLatentModel):
+    r"""Clusters by nearest center; the objective is $-\sum_i w_i \min_k \|x_i - c_k\|^2$ (minus the inertia).
+
+    `fit(model, xs, EM())` is Lloyd's algorithm. A missing (NaN) entry drops out of its point's distance. A cluster
+    without points keeps its center, and the fit ends with status `degenerate`.
+
+    Cost of a step: two $n \times k \times d$ matrix products. Reference: Bishop (2006), section 9.1.
+    """
+
+    centers: Float[Array, "k d"] = param(real)
+
+    def __check_init__(self):
+        check_rank("centers", self.centers, 2, "(k, d)")
+
+    @property
+    def num_components(self) -> int:
+        return self.centers.shape[0]
+
+    def distances(self, x: Float[Array, "d"]) -> Float[Array, "k"]:
+        """Squared distance of one point to every center."""
+        delta = jnp.where(jnp.isnan(x), 0, x)[None, :] - self.centers
+        return jnp.sum(jnp.where(jnp.isnan(x)[None, :], 0, delta**2), axis=1)
+
+    def predict(self, x: Float[Array, "d"]) -> Int[Array, ""]:
+        """The nearest center."""
+        return jnp.argmin(self.distances(x))
+
+    def log_prob(self, datum: Float[Array, "d"]) -> Scalar:
+        """Minus the squared distance to the nearest center (a score, not a normalized density)."""
+        return -jnp.min(self.distances(datum))
+
+    def e_step(self, data: Float[Array, "n d"], weights: Float[Array, "n"]) -> tuple[Statistics, Scalar]:
+        shift = jnp.mean(self.centers, axis=0)  # distances by products are safe once the common offset is gone
+        seen = ~jnp.isnan(data)
+        xs, centers = jnp.where(seen, data - shift[None, :], 0), self.centers - shift[None, :]
+        mask = seen.astype(xs.dtype)
+        scores = 2 * matmul(centers, xs.T) - matmul(centers**2, mask.T)  # |x|^2 - distance, (k, n)
+        best = jnp.max(scores, axis=0)
+        nearest = jnp.argmax(scores, axis=0)
+        inertia = jnp.maximum(jnp.sum(xs * xs, axis=1) - best, 0)
+        shares = jnp.where(jnp.arange(self.num_components)[:, None] == nearest[None, :], weights[None, :], 0)
+        counts = matmul(shares, mask)
+        return (counts, matmul(shares, xs) - counts * centers), -pairwise_dot(weights, inertia)
+
+    def m_step(self, stats: Statistics) -> Self:
+        counts, moved = stats
+        return KMeans(self.centers + moved / jnp.where(counts == 0, 1, counts))
+
+    def log_prior(self) -> Scalar:
+        return jnp.zeros((), self.centers.dtype)
+
+    def surrogate(self, data: Float[Array, "n d"], weights: Float[Array, "n"], reference: Self) -> Scalar:
+        chosen = jax.vmap(reference.predict)(data)
+        return -pairwise_dot(weights, jax.vmap(lambda x, k: self.distances(x)[k])(data, chosen))
+
+    def validate(self, data) -> None:
+        check_rank("data", data, 2, f"(n, {self.centers.shape[1]})")
+        if data.shape[1] != self.centers.shape[1]:
+            raise ValueError(f"data has {data.shape[1]} features; the centers have {self.centers.shape[1]}.")
+
+    def degenerate(self) -> Flag:
+        """Two centers coincide."""
+        gaps = jnp.sum((self.centers[:, None, :] - self.centers[None, :, :]) ** 2, axis=-1)
+        same = (gaps == 0) & ~jnp.eye(self.num_components, dtype=bool)
+        return jnp.any(same)
+
+
+def kmeans(
+    key: PRNGKey, xs: Float[Array, "n d"], num_components: int, *, init: Any = "kmeans++", weights: Any = None
+) -> KMeans:
+    """A `KMeans` model started by k-means++ ("kmeans++"), random points ("random") or given centers `(k, d)`.
+
+    >>> model = kmeans(jr.key(0), jr.normal(jr.key(1), (50, 2)), num_components=3)
+    >>> model.centers.shape
+    (3, 2)
+    """
+    xs, weights = _prepare(xs, num_components, weights)
+    return KMeans(describe(key, xs, weights, num_components, init).centers)
