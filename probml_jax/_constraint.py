@@ -47,13 +47,18 @@ def _diagonal(a):
     return jnp.diagonal(a, axis1=-2, axis2=-1)
 
 
+def diagonal_matrix(v: Array) -> Array:
+    """Diagonal matrices from the last axis of an array."""
+    d = v.shape[-1]
+    return v[..., None] * jnp.eye(d, dtype=v.dtype).reshape((1,) * (v.ndim - 1) + (d, d))
+
+
 def _factor_to_raw(factor):
-    diagonal = jnp.log(_diagonal(factor))
-    return jnp.tril(factor, -1) + diagonal[..., None] * jnp.eye(factor.shape[-1], dtype=factor.dtype)
+    return jnp.tril(factor, -1) + diagonal_matrix(jnp.log(_diagonal(factor)))
 
 
 def _factor_from_raw(raw):
-    return jnp.tril(raw, -1) + jnp.exp(_diagonal(raw))[..., None] * jnp.eye(raw.shape[-1], dtype=raw.dtype)
+    return jnp.tril(raw, -1) + diagonal_matrix(jnp.exp(_diagonal(raw)))
 
 
 def _batched_cholesky(a):

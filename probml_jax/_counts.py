@@ -21,6 +21,12 @@ def stirling_remainder(z: Array) -> Array:
     return jnp.where(large, series, gammaln(small) - (small - 0.5) * jnp.log(small) + small - 0.5 * LOG_2PI)
 
 
+def log_factorial(x: Array) -> Array:
+    """`log x!`, exactly zero for 0 and 1 (float32's log-gamma is not)."""
+    some = x > 1
+    return jnp.where(some, gammaln(jnp.where(some, x, 1) + 1), 0)
+
+
 def log_rising(a: Array, x: Array) -> Array:
     r"""$\log\Gamma(a+x) - \log\Gamma(a)$ for $a > 0$, $x \ge 0$, accurate when $a$ dwarfs $x$."""
     remainders = stirling_remainder(a + x) - stirling_remainder(a)

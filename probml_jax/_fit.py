@@ -74,9 +74,9 @@ class Fit(eqx.Module):
     """
 
     model: Any
-    objective: Float[Array, "steps"]
-    num_steps: Int[Array, ""]
-    status: Int[Array, ""]
+    objective: Float[Array, "*batch steps"]
+    num_steps: Int[Array, "*batch"]
+    status: Int[Array, "*batch"]
 
     @property
     def final_objective(self) -> Array:
@@ -289,7 +289,7 @@ def fit(
     - `method`: `EM()` (default), `Gradient(optimizer)`, `LBFGS()`, `GeneralizedEM(optimizer)`.
     - `weights`: real sample weights `(n,)`; zero pads.
     - `max_steps`, `rtol`: stop when the objective changes by less than `rtol` of itself. The default is a few units
-      of float resolution in float32 and 1e-8 in float64.
+      of float resolution in float32 and 1e-8 in float64; a negative `rtol` runs all `max_steps`.
     - `progress`: show a progress bar (a host loop over compiled chunks; not under `jit` or `vmap`).
 
     Returns a `Fit`. Bad arguments raise at once; whatever happens inside the loop comes back as `Fit.status`, with

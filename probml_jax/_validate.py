@@ -178,6 +178,6 @@ def float_dtype(tree: Any) -> Any:
     return jnp.result_type(*floats) if floats else jnp.result_type(float)
 
 
-def _worst(values: np.ndarray, good: np.ndarray) -> Any:
+def _worst(values: Any, good: Any) -> Any:
     bad = np.ravel(values[~good]) if np.ndim(values) else np.ravel(values)
     return bad[0] if bad.size else "an empty array"

@@ -3,14 +3,14 @@
 Each entry is a function of a dtype, so that every law runs in float32 and in float64.
 """
 
+import equinox as eqx
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
-
-from probml_jax import conjugate
-
-import jax.numpy as jnp
 import quadrature
 
+import probml_jax as pml
+from probml_jax import conjugate
 from probml_jax import distributions as pd
 
 # ---------------------------------------------------------------- distributions
@@ -64,6 +64,8 @@ _OTHERS = {
     "spherical_normal": lambda f: pd.SphericalNormal(f([0.5, -2.5]), f(0.8)),
     "multivariate_normal": lambda f: pd.MultivariateNormal(f([0.0, -1.0]), f([[1.0, -0.3], [-0.3, 2.0]])),
     "exponential": lambda f: pd.Exponential(f([0.8, 2.0])),
+    "student_t": lambda f: pd.StudentT(f([2.0, 3.0]), f([0.5, -2.5]), f([0.8, 2.0])),
+    "multivariate_student_t": lambda f: pd.MultivariateStudentT(f(2.5), f([0.0, -1.0]), f([[1.0, -0.3], [-0.3, 2.0]])),
 }
 DISTRIBUTIONS, OTHERS = _of_dtype(_DISTRIBUTIONS), _of_dtype(_OTHERS)
 # name -> points and log-weights that make an expectation under the member a finite sum
@@ -120,9 +122,6 @@ def _pair(cls, first, second, data, **static):
 
 CONJUGATE = {
     "beta_bernoulli": _pair(conjugate.BetaBernoulli, (2.0, 3.0), (1.5, 1.2), [1, 0, 1, 1, 0]),
-    "beta_bernoulli_vector": _pair(
-        conjugate.BetaBernoulli, ([2.0, 1.1], [3.0, 2.2]), ([0.7, 2.0], [1.5, 1.0]), [[1, 0], [1, 1], [0, 1], [1, 0], [1, 0]]
-    ),
     "beta_binomial": _pair(conjugate.BetaBinomial, (2.0, 3.0, 4.0), (1.5, 1.2, 4.0), [1, 4, 2, 3, 0]),
     "dirichlet_categorical": _pair(
         conjugate.DirichletCategorical, ([1.5, 2.0, 1.2],), ([1.0, 3.0, 0.5],), [0, 2, 1, 1, 0]
@@ -134,7 +133,12 @@ CONJUGATE = {
         [[1, 2, 0], [0, 1, 2], [3, 0, 0], [1, 1, 1], [0, 2, 1]],
     ),
     "gamma_poisson": _pair(conjugate.GammaPoisson, (2.0, 0.7), (3.0, 1.5), [2, 0, 3, 5, 1]),
-    "gamma_exponential": _pair(conjugate.GammaExponential, (2.0, 0.7), (3.0, 1.5), [0.4, 1.7, 0.2, 3.1, 0.9]),
+    "gamma_exponential": _pair(
+        conjugate.GammaExponential,
+        ([2.0, 1.3], [0.7, 1.1]),
+        ([3.0, 2.2], [1.5, 0.4]),
+        [[0.4, 1.0], [1.7, 0.3], [0.2, 2.2], [3.1, 0.1], [0.9, 0.8]],
+    ),
     "normal_known_variance": _pair(
         conjugate.NormalKnownVariance,
         ([0.5, -0.2], [1.5, 0.7], [0.8, 1.1]),
@@ -154,9 +158,6 @@ CONJUGATE = {
         _POINTS,
     ),
     "normal_inverse_chi_squared": _pair(
-        conjugate.NormalInverseChiSquared, (0.5, 0.8, 4.0, 1.3), (0.0, 1.5, 5.0, 0.6), [1.0, 0.5, 2.0, 1.4, -0.7]
-    ),
-    "normal_inverse_chi_squared_vector": _pair(
         conjugate.NormalInverseChiSquared,
         ([0.5, -0.2], [0.8, 1.2], [4.0, 5.0], [1.3, 0.5]),
         ([0.0, 0.3], [1.5, 0.9], [5.0, 6.0], [0.6, 1.0]),
@@ -191,3 +192,90 @@ CONJUGATE = {
 
 
 # ---------------------------------------------------------------- models
+
+
+def _clusters(dtype, n=60, d=2):
+    rng = np.random.default_rng(3)
+    centers = rng.normal(size=(2, d)) * 3
+    return jnp.asarray(centers[rng.integers(0, 2, n)] + rng.normal(size=(n, d)), dtype)
+
+
+def _with_holes(xs):
+    holes = np.random.default_rng(4).uniform(size=xs.shape) < 0.15
+    return jnp.where(jnp.asarray(holes), jnp.nan, xs)
+
+
+def _counts(dtype, n=60, d=3):
+    rng = np.random.default_rng(5)
+    rates = np.where(rng.integers(0, 2, n)[:, None] == 0, 2.0, 8.0)
+    return jnp.asarray(rng.poisson(np.broadcast_to(rates, (n, d))), dtype)
+
+
+def _binary(dtype, n=60, d=6):
+    rng = np.random.default_rng(6)
+    probs = rng.uniform(0.1, 0.9, (2, d))[rng.integers(0, 2, n)]
+    return jnp.asarray(rng.uniform(size=(n, d)) < probs, dtype)
+
+
+def _labels(n=60, d=4):
+    rng = np.random.default_rng(7)
+    probs = rng.dirichlet(np.full(3, 0.4), (2, d))
+    z = rng.integers(0, 2, n)
+    xs = np.array([[rng.choice(3, p=probs[z[i], j]) for j in range(d)] for i in range(n)])
+    return jnp.asarray(np.where(rng.uniform(size=xs.shape) < 0.1, -1, xs))
+
+
+def _gaussian(covariance="full", estimate="ml", holes=False):
+    def build(dtype):
+        xs = _clusters(dtype)
+        xs = _with_holes(xs) if holes else xs
+        return pml.mixtures.gaussian_mixture(jr.key(0), xs, 2, covariance, estimate=estimate), xs
+
+    return build
+
+
+def _built(builder, data, **settings):
+    return lambda dtype: (builder(jr.key(0), data(dtype), 2, **settings), data(dtype))
+
+
+def _mixture_of_mixtures(dtype):
+    xs = _clusters(dtype)
+    parts = eqx.filter_vmap(lambda key: pml.mixtures.gaussian_mixture(key, xs, 2, "diagonal"))(jr.split(jr.key(1), 2))
+    weights = pml.ML(pml.distributions.Categorical(jnp.asarray([0.4, 0.6], dtype)))
+    return pml.mixtures.Mixture(weights, pml.Stacked(pml.Nested(parts))), xs
+
+
+def _half_frozen(dtype):
+    xs = _clusters(dtype)
+    model = pml.mixtures.gaussian_mixture(jr.key(0), xs, 2, "full")
+    return pml.mixtures.Mixture(pml.Frozen(model.weights), model.components), xs
+
+
+MODELS = {
+    **{
+        f"gaussian_mixture_{covariance}_{estimate}": _gaussian(covariance, estimate)
+        for covariance in ("full", "diagonal", "spherical")
+        for estimate in ("ml", "map", "bayes")
+    },
+    "gaussian_mixture_tied_ml": _gaussian("tied"),
+    "gaussian_mixture_tied_diagonal_ml": _gaussian("tied_diagonal"),
+    "gaussian_mixture_missing_full": _gaussian("full", holes=True),
+    "gaussian_mixture_missing_full_bayes": _gaussian("full", "bayes", holes=True),
+    "gaussian_mixture_missing_spherical": _gaussian("spherical", holes=True),
+    "gaussian_mixture_missing_tied": _gaussian("tied", holes=True),
+    "student_t_mixture": _built(pml.mixtures.student_t_mixture, _clusters),
+    "student_t_mixture_missing": _built(pml.mixtures.student_t_mixture, lambda dtype: _with_holes(_clusters(dtype))),
+    "bernoulli_mixture_map": _built(pml.mixtures.bernoulli_mixture, _binary, estimate="map"),
+    "bernoulli_mixture_bayes": _built(pml.mixtures.bernoulli_mixture, _binary, estimate="bayes"),
+    "poisson_mixture_ml": _built(pml.mixtures.poisson_mixture, _counts),
+    "poisson_mixture_bayes": _built(pml.mixtures.poisson_mixture, _counts, estimate="bayes"),
+    "multinomial_mixture_map": _built(pml.mixtures.multinomial_mixture, _counts, estimate="map"),
+    "multinomial_mixture_bayes": _built(pml.mixtures.multinomial_mixture, _counts, estimate="bayes"),
+    "categorical_mixture_map": lambda dtype: (
+        pml.mixtures.categorical_mixture(jr.key(0), _labels(), 2, 3, estimate="map", dtype=dtype),
+        _labels(),
+    ),
+    "mixture_of_mixtures": _mixture_of_mixtures,
+    "mixture_half_frozen": _half_frozen,
+    "kmeans": _built(pml.mixtures.kmeans, _clusters),
+}

@@ -19,9 +19,9 @@ from ..distributions.beta import Beta
 class BetaBernoulli(AbstractConjugatePrior):
     r"""$p_j \sim Beta(\alpha_j, \beta_j)$, binary coordinates $x_{ij} \sim Ber(p_j)$.
 
-    The posterior is $Beta(\alpha + \text{ones}, \beta + \text{zeros})$; a NaN coordinate counts nowhere. The event has the shape of
-    the parameters. `mode()` is on an edge when one parameter is at most one, and is the mean when both are.
-    Parameters that are not positive raise `ValueError`.
+    The posterior is $Beta(\alpha + \text{ones}, \beta + \text{zeros})$; a NaN coordinate counts nowhere. The event
+    has the shape of the parameters. `mode()` is on an edge when one parameter is at most one, and is the mean when
+    both are. Parameters that are not positive raise `ValueError`.
 
     Cost: O(1) per coordinate and event. Reference: Murphy (2022), section 4.6.2.
 

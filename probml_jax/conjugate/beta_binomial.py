@@ -19,9 +19,9 @@ from .beta_bernoulli import beta_expectations, beta_mode
 class BetaBinomial(AbstractConjugatePrior):
     r"""$p_j \sim Beta(\alpha_j, \beta_j)$, counts $x_{ij} \sim Bin(N_j, p_j)$ of `total_count` $N$ trials each.
 
-    The posterior is $Beta(\alpha + \sum_i x_i, \beta + \sum_i (N - x_i))$; a NaN coordinate counts nowhere. The event has the
-    shape of the parameters. `mode()` is on an edge when one parameter is at most one, and is the mean when both are.
-    Parameters that are not positive raise `ValueError`.
+    The posterior is $Beta(\alpha + \sum_i x_i, \beta + \sum_i (N - x_i))$; a NaN coordinate counts nowhere. The event
+    has the shape of the parameters. `mode()` is on an edge when one parameter is at most one, and is the mean when
+    both are. Parameters that are not positive raise `ValueError`.
 
     Cost: O(1) per coordinate and event. Reference: Murphy (2022), section 4.6.2.
 

@@ -18,7 +18,7 @@ from ..distributions.dirichlet import Dirichlet
 class DirichletCategorical(AbstractConjugatePrior):
     r"""$\pi \sim Dir(\alpha)$, labels $x_i \sim Cat(\pi)$; the posterior is $Dir(\alpha + \text{counts})$.
 
-    Laplace smoothing with $\alpha$ is the posterior *mean*, $(\alpha_j + n_j)/\sum_i(\alpha_i + n_i)$, which is also the
+    Laplace smoothing with $\alpha$ is the posterior *mean*, $(\alpha_j + n_j)/\sum_i(\alpha_i + n_i)$, also the
     mode under $Dir(\alpha+1)$. `mode()` clips $\alpha_j - 1$ at zero, and is the mean when no $\alpha_j$ exceeds one.
     Unobserved labels (-1) count nowhere. Concentrations that are not positive raise `ValueError`.
 

@@ -19,8 +19,9 @@ from ..distributions.multinomial import Multinomial
 class DirichletMultinomial(AbstractConjugatePrior):
     r"""$\pi \sim Dir(\alpha)$, count vectors $x_i \sim Mult(N, \pi)$ of `total_count` $N$ draws each.
 
-    The posterior is $Dir(\alpha + \sum_i x_i)$. `mode()` clips $\alpha_j - 1$ at zero, and is the mean when no $\alpha_j$
-    exceeds one. Rows with NaN raise `ValueError` in `update` and `log_evidence`: lumped categories are not conjugate.
+    The posterior is $Dir(\alpha + \sum_i x_i)$. `mode()` clips $\alpha_j - 1$ at zero, and is the mean when no
+    $\alpha_j$ exceeds one. Rows with NaN raise `ValueError` in `update` and `log_evidence`: lumped categories are not
+    conjugate.
 
     Cost: O(k) per event. Reference: Murphy (2022), section 4.6.3.
 

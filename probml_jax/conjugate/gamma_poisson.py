@@ -19,9 +19,9 @@ from ..distributions.poisson import Poisson
 class GammaPoisson(AbstractConjugatePrior):
     r"""$\lambda_j \sim Gamma(a_j, b_j)$, counts $x_{ij} \sim Poi(\lambda_j)$; `shape` $a$, `rate` $b$.
 
-    The posterior is $Gamma(a + \sum_i x_i, b + n)$, the predictive a negative binomial; a NaN coordinate counts nowhere.
-    The event has the shape of the parameters. `mode()` is $\max(a-1, 0)/b$. Parameters that are not positive raise
-    `ValueError`.
+    The posterior is $Gamma(a + \sum_i x_i, b + n)$, the predictive a negative binomial; a NaN coordinate counts
+    nowhere. The event has the shape of the parameters. `mode()` is $\max(a-1, 0)/b$. Parameters that are not positive
+    raise `ValueError`.
 
     Cost: O(1) per coordinate and event. Reference: Gelman et al. (2013), section 2.6.
 

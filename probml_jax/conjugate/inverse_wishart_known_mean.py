@@ -17,11 +17,12 @@ from ..distributions.wishart import check_matrix_prior, log_det_of_standard
 
 
 class InverseWishartKnownMean(AbstractConjugatePrior):
-    r"""$\Sigma \sim IW(\nu, S)$, events $x_i \sim N(\mu, \Sigma)$ with $\mu$ known: `df` $\nu$, `scale` $S$, `known_loc` $\mu$.
+    r"""$\Sigma \sim IW(\nu, S)$, events $x_i \sim N(\mu, \Sigma)$ with $\mu$ known: `df` $\nu$, `scale` $S$,
+    `known_loc` $\mu$.
 
-    The posterior is $IW(\nu + n, S + \sum_i (x_i-\mu)(x_i-\mu)^\top)$. The mode is $S/(\nu+d+1)$; the mean $S/(\nu-d-1)$ exists
-    for $\nu > d+1$: below it raises `ValueError`, and is NaN in compiled code. Incomplete rows (NaN) raise in `update`
-    and `log_evidence`.
+    The posterior is $IW(\nu + n, S + \sum_i (x_i-\mu)(x_i-\mu)^\top)$. The mode is $S/(\nu+d+1)$; the mean
+    $S/(\nu-d-1)$ exists for $\nu > d+1$: below it raises `ValueError`, and is NaN in compiled code. Incomplete rows
+    (NaN) raise in `update` and `log_evidence`.
 
     Cost: $n d^2 + d^3$. Reference: Gelman et al. (2013), section 3.6; Murphy (2007), section 9.
 

@@ -20,14 +20,15 @@ from ..distributions.wishart import log_det_of_standard
 
 
 class MatrixNormalInverseWishart(AbstractConjugatePrior):
-    r"""Bayesian linear regression: $y_i \sim N(Ax_i, \Sigma)$ with $\Sigma \sim IW(\nu, S)$, $A \mid \Sigma \sim MN(M, \Sigma, K^{-1})$.
+    r"""Bayesian linear regression: $y_i \sim N(Ax_i, \Sigma)$ with $\Sigma \sim IW(\nu, S)$, $A \mid \Sigma \sim
+    MN(M, \Sigma, K^{-1})$.
 
-    Data are a tuple `(x, y)` of arrays (n, p) and (n, m). With `intercept=True` the last column of `loc` (and the last
-    row and column of `column_precision`) belongs to the offset $b$ of $y = Ax + b$, and `x` has one column less; without
-    it the offset is zero. The posterior: $K_n = K + \sum x x^\top$, $M_n = (MK + \sum y x^\top)K_n^{-1}$, $\nu_n = \nu + n$ and
-    $S_n = S + \sum (y-M_nx)(y-M_nx)^\top + (M_n-M)K(M_n-M)^\top$, from residuals, not raw moments. The joint mode is
-    $(M, S/(\nu+m+p+1))$; `mean()` exists for $\nu > m+1$: below it raises `ValueError`, and is NaN in compiled code.
-    Incomplete rows (NaN) raise in `update` and `log_evidence`.
+    Data are a tuple `(x, y)` of arrays (n, p) and (n, m). With `intercept=True` the last column of `loc` (and the
+    last row and column of `column_precision`) belongs to the offset $b$ of $y = Ax + b$, and `x` has one column less;
+    without it the offset is zero. The posterior: $K_n = K + \sum x x^\top$, $M_n = (MK + \sum y x^\top)K_n^{-1}$,
+    $\nu_n = \nu + n$ and $S_n = S + \sum (y-M_nx)(y-M_nx)^\top + (M_n-M)K(M_n-M)^\top$, from residuals, not raw
+    moments. The joint mode is $(M, S/(\nu+m+p+1))$; `mean()` exists for $\nu > m+1$: below it raises `ValueError`,
+    and is NaN in compiled code. Incomplete rows (NaN) raise in `update` and `log_evidence`.
 
     Cost: $n(m+p)^2 + p^3 + m^3$. Reference: Murphy (2023), section 15.2; Minka (2000), "Bayesian linear regression".
 

@@ -15,10 +15,12 @@ from ..distributions.multivariate_normal import Moments, MultivariateNormal
 
 
 class MultivariateNormalKnownCovariance(AbstractConjugatePrior):
-    r"""$\mu \sim N(m, V)$, events $x_i \sim N(\mu, \Sigma)$ with $\Sigma$ known: `loc` $m$, `covariance` $V$, `known_covariance` $\Sigma$.
+    r"""$\mu \sim N(m, V)$, events $x_i \sim N(\mu, \Sigma)$ with $\Sigma$ known: `loc` $m$, `covariance` $V$,
+    `known_covariance` $\Sigma$.
 
-    With the gain $K = nV(\Sigma + nV)^{-1}$ the posterior is $m_n = m + K(\bar x - m)$, $V_n = (I-K)V$, computed in Joseph's
-    form. Incomplete rows (NaN) raise `ValueError` in `update` and `log_evidence`, as do indefinite matrices at once.
+    With the gain $K = nV(\Sigma + nV)^{-1}$ the posterior is $m_n = m + K(\bar x - m)$, $V_n = (I-K)V$, computed in
+    Joseph's form. Incomplete rows (NaN) raise `ValueError` in `update` and `log_evidence`, as do indefinite matrices
+    at once.
 
     Cost: $n d + d^3$. Reference: Murphy (2007), section 2; Murphy (2022), section 3.3.
 

@@ -18,13 +18,14 @@ from ..distributions.student_t import StudentT
 
 
 class NormalInverseChiSquared(AbstractConjugatePrior):
-    r"""$v_j \sim \text{Scaled-Inv-}\chi^2(\nu_j, \sigma_j^2)$, $\mu_j \mid v_j \sim N(m_j, v_j/\kappa_j)$, $x_{ij} \sim N(\mu_j, v_j)$.
+    r"""$v_j \sim \text{Scaled-Inv-}\chi^2(\nu_j, \sigma_j^2)$, $\mu_j \mid v_j \sim N(m_j, v_j/\kappa_j)$, $x_{ij}
+    \sim N(\mu_j, v_j)$.
 
     The prior of scalar normals, and of vectors with a diagonal covariance. `scale` is the *squared* scale $\sigma^2$.
     After $n$ events: $\kappa_n = \kappa + n$, $\nu_n = \nu + n$, $m_n = (\kappa m + n\bar x)/\kappa_n$ and
-    $\nu_n\sigma_n^2 = \nu\sigma^2 + \sum_i(x_i-\bar x)^2 + \frac{\kappa n}{\kappa_n}(\bar x-m)^2$. A NaN coordinate counts nowhere. The joint
-    mode is $(m, \nu\sigma^2/(\nu+3))$; `mean()` exists for $\nu > 2$: below it raises `ValueError`, and the scale is
-    infinite in compiled code.
+    $\nu_n\sigma_n^2 = \nu\sigma^2 + \sum_i(x_i-\bar x)^2 + \frac{\kappa n}{\kappa_n}(\bar x-m)^2$. A NaN coordinate
+    counts nowhere. The joint mode is $(m, \nu\sigma^2/(\nu+3))$; `mean()` exists for $\nu > 2$: below it raises
+    `ValueError`, and the scale is infinite in compiled code.
 
     Cost: O(1) per coordinate and event. Reference: Murphy (2007), section 5.
 

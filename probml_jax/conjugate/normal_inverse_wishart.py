@@ -20,10 +20,10 @@ from ..distributions.wishart import log_det_of_standard
 class NormalInverseWishart(AbstractConjugatePrior):
     r"""$\Sigma \sim IW(\nu, S)$, $\mu \mid \Sigma \sim N(m, \Sigma/\kappa)$, events $x_i \sim N(\mu, \Sigma)$.
 
-    After $n$ events with mean $\bar x$ and *centred* scatter $S_x$: $\kappa_n = \kappa + n$, $\nu_n = \nu + n$,
-    $m_n = (\kappa m + n\bar x)/\kappa_n$, $S_n = S + S_x + \frac{\kappa n}{\kappa_n}(\bar x-m)(\bar x-m)^\top$. The joint mode is
-    $(m, S/(\nu+d+2))$. `mean()` exists for $\nu > d+1$: below that it raises `ValueError`, and is NaN in compiled code.
-    Incomplete rows (NaN) raise in `update` and `log_evidence`: their posterior has another form.
+    After $n$ events with mean $\bar x$ and *centred* scatter $S_x$: $\kappa_n = \kappa + n$, $\nu_n = \nu + n$, $m_n
+    = (\kappa m + n\bar x)/\kappa_n$, $S_n = S + S_x + \frac{\kappa n}{\kappa_n}(\bar x-m)(\bar x-m)^\top$. The joint
+    mode is $(m, S/(\nu+d+2))$. `mean()` exists for $\nu > d+1$: below that it raises `ValueError`, and is NaN in
+    compiled code. Incomplete rows (NaN) raise in `update` and `log_evidence`: their posterior has another form.
 
     Cost: $n d^2 + d^3$. Reference: Murphy (2007), section 9; Murphy (2022), section 4.6.
 

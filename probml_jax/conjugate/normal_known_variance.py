@@ -15,10 +15,11 @@ from ..distributions.normal import Normal
 
 
 class NormalKnownVariance(AbstractConjugatePrior):
-    r"""$\mu_j \sim N(m_j, s_j^2)$, $x_{ij} \sim N(\mu_j, \sigma_j^2)$ with $\sigma$ known: `loc` $m$, `scale` $s$, `known_scale` $\sigma$.
+    r"""$\mu_j \sim N(m_j, s_j^2)$, $x_{ij} \sim N(\mu_j, \sigma_j^2)$ with $\sigma$ known: `loc` $m$, `scale` $s$,
+    `known_scale` $\sigma$.
 
-    With $g = ns^2/(\sigma^2 + ns^2)$ the posterior is $m_n = m + g(\bar x - m)$, $s_n^2 = s^2\sigma^2/(\sigma^2 + ns^2)$. A NaN
-    coordinate counts nowhere. The event has the shape of the parameters. Scales must be positive.
+    With $g = ns^2/(\sigma^2 + ns^2)$ the posterior is $m_n = m + g(\bar x - m)$, $s_n^2 = s^2\sigma^2/(\sigma^2 +
+    ns^2)$. A NaN coordinate counts nowhere. The event has the shape of the parameters. Scales must be positive.
 
     Cost: O(1) per coordinate and event. Reference: Murphy (2007), section 2; Murphy (2022), section 4.6.1.
 

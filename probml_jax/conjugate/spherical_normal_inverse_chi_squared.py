@@ -19,12 +19,13 @@ from ..distributions.spherical_normal import SphericalNormal
 
 
 class SphericalNormalInverseChiSquared(AbstractConjugatePrior):
-    r"""$v \sim \text{Scaled-Inv-}\chi^2(\nu, \sigma^2)$, $\mu_j \mid v \sim N(m_j, v/\kappa_j)$, events $x_i \sim N(\mu, vI)$.
+    r"""$v \sim \text{Scaled-Inv-}\chi^2(\nu, \sigma^2)$, $\mu_j \mid v \sim N(m_j, v/\kappa_j)$, events $x_i \sim
+    N(\mu, vI)$.
 
-    One variance is shared by all $d$ coordinates. `scale` is the *squared* scale $\sigma^2$. `strength` may be a scalar;
-    it is kept as one $\kappa_j$ per coordinate, so that missing (NaN) coordinates are dropped exactly. Each observed
-    coordinate adds one to $\nu$. The joint mode is $(m, \nu\sigma^2/(\nu+d+2))$; `mean()` exists for $\nu > 2$: below it
-    raises `ValueError`, and the scale is infinite in compiled code.
+    One variance is shared by all $d$ coordinates. `scale` is the *squared* scale $\sigma^2$. `strength` may be a
+    scalar; it is kept as one $\kappa_j$ per coordinate, so that missing (NaN) coordinates are dropped exactly. Each
+    observed coordinate adds one to $\nu$. The joint mode is $(m, \nu\sigma^2/(\nu+d+2))$; `mean()` exists for $\nu >
+    2$: below it raises `ValueError`, and the scale is infinite in compiled code.
 
     Cost: O(d) per event. Reference: Murphy (2007), section 5.
 

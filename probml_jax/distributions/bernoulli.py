@@ -25,7 +25,7 @@ class Bernoulli(AbstractExponentialFamily):
 
     Cost: O(1) per coordinate; over n events and k members one matrix product. Reference: Murphy (2022), section 2.4.
 
-    >>> float(Bernoulli(probs=[0.5, 0.25]).log_prob(jnp.array([1, 0])).round(4))
+    >>> round(float(Bernoulli(probs=[0.5, 0.25]).log_prob(jnp.array([1, 0]))), 4)
     -0.9808
     """
 

@@ -25,7 +25,7 @@ class Beta(AbstractExponentialFamily):
 
     Cost: O(1) per coordinate. Reference: Murphy (2022), section 2.7.4.
 
-    >>> float(Beta(alpha=2.0, beta=2.0).log_prob(0.5).round(4))
+    >>> round(float(Beta(alpha=2.0, beta=2.0).log_prob(0.5)), 4)
     0.4055
     """
 

@@ -23,7 +23,7 @@ class Categorical(AbstractExponentialFamily):
 
     Cost: O(1) per label. Reference: Murphy (2022), sections 2.5 and 3.4.
 
-    >>> float(Categorical(probs=[0.5, 0.25, 0.25]).log_prob(1).round(4))
+    >>> round(float(Categorical(probs=[0.5, 0.25, 0.25]).log_prob(1)), 4)
     -1.3863
     """
 

@@ -23,7 +23,7 @@ class Exponential(AbstractExponentialFamily):
     Cost: O(1) per coordinate; over n events and k members two matrix products.
     Reference: Murphy (2022), section 2.7.5.
 
-    >>> float(Exponential(rate=2.0).log_prob(0.5).round(4))
+    >>> round(float(Exponential(rate=2.0).log_prob(0.5)), 4)
     -0.3069
     """
 

@@ -24,7 +24,7 @@ class Gamma(AbstractExponentialFamily):
 
     Cost: O(1) per coordinate. Reference: Murphy (2022), section 2.7.5.
 
-    >>> float(Gamma(shape=1.0, rate=2.0).log_prob(0.5).round(4))
+    >>> round(float(Gamma(shape=1.0, rate=2.0).log_prob(0.5)), 4)
     -0.3069
     """
 

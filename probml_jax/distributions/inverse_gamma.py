@@ -24,7 +24,7 @@ class InverseGamma(AbstractExponentialFamily):
 
     Cost: O(1) per coordinate. Reference: Murphy (2022), section 2.7.5.
 
-    >>> float(InverseGamma(shape=1.0, scale=1.0).log_prob(1.0).round(4))
+    >>> round(float(InverseGamma(shape=1.0, scale=1.0).log_prob(1.0)), 4)
     -1.0
     """
 

@@ -15,7 +15,8 @@ from .multivariate_normal import MultivariateNormal
 
 
 class RegressionMoments(NamedTuple):
-    r"""Weighted moments of $\tilde x = (x, 1)$ and of the residual $r = y - Ax - b$ of the member that accumulated them.
+    r"""Weighted moments of $\tilde x = (x, 1)$ and of the residual $r = y - Ax - b$ of the member that accumulated
+    them.
 
     $\sum w\tilde x\tilde x^\top$ (its last entry is $\sum w$), $\sum w\,r\tilde x^\top$ and $\sum w\,rr^\top$.
     """
@@ -70,7 +71,8 @@ class LinearGaussian(AbstractFamily):
     def statistics(
         self, xs: tuple[Float[Array, "n p"], Float[Array, "n m"]], weights: Float[Array, "n"]
     ) -> RegressionMoments:
-        """Moments of the residuals around this member's line. Rows with a NaN are dropped: only `log_prob` marginalizes."""
+        """Moments of the residuals around this member's line. Rows with a NaN are dropped: only `log_prob`
+        marginalizes."""
         x, y = xs
         complete = ~(jnp.any(jnp.isnan(x), axis=1) | jnp.any(jnp.isnan(y), axis=1))
         x, y = jnp.where(complete[:, None], x, 0), jnp.where(complete[:, None], y, 0)

@@ -13,7 +13,8 @@ from .multivariate_student_t import MultivariateStudentT
 
 
 class LinearStudentT(AbstractDistribution):
-    r"""$p(y \mid x) = t_\nu(y \mid Ax + b, (1 + \tilde x^\top C\tilde x)\,S)$ with $\tilde x = (x, 1)$. A datum is the pair `(x, y)`.
+    r"""$p(y \mid x) = t_\nu(y \mid Ax + b, (1 + \tilde x^\top C\tilde x)\,S)$ with $\tilde x = (x, 1)$. A datum is
+    the pair `(x, y)`.
 
     The spread grows with the distance of `x` from the data that $C$ (the posterior covariance of the coefficients, in
     units of the noise) was learned from. `x` is given, not modelled: `sample(key)` raises `TypeError`; use

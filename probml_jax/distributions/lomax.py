@@ -16,8 +16,8 @@ from .._validate import check_positive
 class Lomax(AbstractDistribution):
     r"""Independent waiting times with density $\frac{a}{b}(1 + x/b)^{-(a+1)}$ on $x \ge 0$: `shape` $a$, `scale` $b$.
 
-    It is $\int \lambda e^{-\lambda x}\,\mathrm{Gamma}(\lambda \mid a, b)\,d\lambda$. The event has the shape of the parameters; a NaN
-    coordinate is missing and scores 0; a negative value scores `-inf`. Parameters must be positive.
+    It is $\int \lambda e^{-\lambda x}\,\mathrm{Gamma}(\lambda \mid a, b)\,d\lambda$. The event has the shape of the
+    parameters; a NaN coordinate is missing and scores 0; a negative value scores `-inf`. Parameters must be positive.
 
     Cost: O(1) per coordinate. Reference: Johnson, Kotz and Balakrishnan (1994), chapter 20.
 

@@ -18,8 +18,9 @@ from .._validate import check_positive_definite, check_rank, check_shape, common
 class MatrixNormal(AbstractDistribution):
     r"""$MN(X \mid M, U, V)$ over $m \times p$ matrices: $\mathrm{vec}(X) \sim N(\mathrm{vec}(M), V \otimes U)$.
 
-    $\log p = -\tfrac12 \mathrm{tr}\,V^{-1}(X-M)^\top U^{-1}(X-M) - \tfrac p2\log|U| - \tfrac m2\log|V| - \tfrac{mp}2\log 2\pi$, with the
-    covariance $U$ between rows and $V$ between columns. Wrong shapes and indefinite matrices raise `ValueError`.
+    $\log p = -\tfrac12 \mathrm{tr}\,V^{-1}(X-M)^\top U^{-1}(X-M) - \tfrac p2\log|U| - \tfrac m2\log|V| -
+    \tfrac{mp}2\log 2\pi$, with the covariance $U$ between rows and $V$ between columns. Wrong shapes and indefinite
+    matrices raise `ValueError`.
 
     Cost: $m^3 + p^3$ once, $m^2p + mp^2$ per event. Reference: Gupta and Nagar (1999), chapter 2.
 

@@ -18,11 +18,12 @@ from .wishart import check_matrix_prior, support_factor
 
 
 class MatrixNormalInverseWishart(AbstractDistribution):
-    r"""$\Sigma \sim IW(\nu, S)$, $A \mid \Sigma \sim MN(M, \Sigma, K^{-1})$. An event is the pair $(A, \Sigma)$, $A$ of $m \times p$.
+    r"""$\Sigma \sim IW(\nu, S)$, $A \mid \Sigma \sim MN(M, \Sigma, K^{-1})$ with $A$ of $m \times p$. An event is
+    $(A, \Sigma)$.
 
-    $p \propto |\Sigma|^{-(\nu+m+p+1)/2}\exp(-\tfrac12\mathrm{tr}\,\Sigma^{-1}(S + (A-M)K(A-M)^\top))$, so the joint mode is
-    $(M, S/(\nu+m+p+1))$. `loc` $M$, `column_precision` $K$, `scale` $S$, `df` $\nu > m-1$. With $p = 1$ this is the
-    normal-inverse-Wishart. A covariance that is not positive definite is impossible: `-inf`.
+    $p \propto |\Sigma|^{-(\nu+m+p+1)/2}\exp(-\tfrac12\mathrm{tr}\,\Sigma^{-1}(S + (A-M)K(A-M)^\top))$, so the joint
+    mode is $(M, S/(\nu+m+p+1))$. `loc` $M$, `column_precision` $K$, `scale` $S$, `df` $\nu > m-1$. With $p = 1$ this
+    is the normal-inverse-Wishart. A covariance that is not positive definite is impossible: `-inf`.
 
     Cost: $m^3 + p^3$ per event. Reference: Murphy (2023), section 15.2.
 

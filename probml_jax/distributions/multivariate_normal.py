@@ -10,7 +10,7 @@ import numpy as np
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
-from .._constraint import Constraint, fixed, param, positive_definite, real
+from .._constraint import Constraint, diagonal_matrix, fixed, param, positive_definite, real
 from .._exponential_family import AbstractExponentialFamily
 from .._linalg import cho_solve, cholesky, clip_eigenvalues, inv_psd, inverse_factor, log_det, matmul, symmetric
 from .._special import LOG_2PI, any_in_batch, missing_in_batch
@@ -30,7 +30,7 @@ def _covariance_domain(dist: "MultivariateNormal") -> Constraint:
     """Positive definite, and above the floor where there is one: the same domain for EM and for gradients."""
     if dist.floor is None:
         return positive_definite
-    floor = dist.floor[..., None] * jnp.eye(dist.loc.shape[-1], dtype=dist.loc.dtype)
+    floor = diagonal_matrix(dist.floor)
     return Constraint(
         "positive_definite_above_floor",
         lambda a: positive_definite.to_raw(a - floor),
@@ -52,7 +52,7 @@ class MultivariateNormal(AbstractExponentialFamily):
     Reference: Murphy (2022), section 3.2; Bishop (2006), section 2.3.
 
     >>> dist = MultivariateNormal(loc=jnp.zeros(2), covariance=jnp.eye(2))
-    >>> float(dist.log_prob(jnp.array([0.0, jnp.nan])).round(4))
+    >>> round(float(dist.log_prob(jnp.array([0.0, jnp.nan]))), 4)
     -0.9189
     """
 

@@ -46,7 +46,7 @@ class MultivariateStudentT(AbstractFamily):
     Reference: Murphy (2022), section 3.2 and exercise 4.5; Bishop (2006), section 2.3.7.
 
     >>> dist = MultivariateStudentT(df=1.0, loc=jnp.zeros(2), scale_matrix=jnp.eye(2))
-    >>> float(dist.log_prob(jnp.array([0.0, jnp.nan])).round(4))
+    >>> round(float(dist.log_prob(jnp.array([0.0, jnp.nan]))), 4)
     -1.1447
     """
 
@@ -118,7 +118,9 @@ class MultivariateStudentT(AbstractFamily):
         r"""One E-step around `loc`. A missing entry counts with its conditional mean; its conditional covariance
         $\Sigma_{mm} - \Sigma_{mo}\Sigma_{oo}^{-1}\Sigma_{om}$ enters once per weight, because $E[u\,\Sigma/u] = \Sigma$.
         """
-        return jax.lax.cond(missing_in_batch(xs), self._imputed, self._complete, xs, weights)
+        # lambdas: lax.cond hashes its branches, and a bound method of a module of arrays has no hash
+        imputed, complete = (lambda *a: self._imputed(*a)), (lambda *a: self._complete(*a))
+        return jax.lax.cond(missing_in_batch(xs), imputed, complete, xs, weights)
 
     def _complete(self, xs, weights):
         delta = xs - self.loc[None, :]

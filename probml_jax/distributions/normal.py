@@ -31,7 +31,7 @@ class Normal(AbstractExponentialFamily):
 
     Cost: O(1) per coordinate. Reference: Murphy (2022), section 2.6.
 
-    >>> float(Normal(loc=jnp.zeros(3), scale=1.0).log_prob(jnp.array([0.0, 1.0, jnp.nan])).round(4))
+    >>> round(float(Normal(loc=jnp.zeros(3), scale=1.0).log_prob(jnp.array([0.0, 1.0, jnp.nan]))), 4)
     -2.3379
     """
 

@@ -17,11 +17,13 @@ from .normal import Normal
 
 
 class NormalInverseChiSquared(AbstractDistribution):
-    r"""$v_j \sim \text{Scaled-Inv-}\chi^2(\nu_j, \sigma_j^2)$, $\mu_j \mid v_j \sim N(m_j, v_j/\kappa_j)$. An event is $(\mu, v)$.
+    r"""$v_j \sim \text{Scaled-Inv-}\chi^2(\nu_j, \sigma_j^2)$, $\mu_j \mid v_j \sim N(m_j, v_j/\kappa_j)$. An event
+    is $(\mu, v)$.
 
-    $p \propto v^{-(\nu+3)/2}\exp(-(\nu\sigma^2 + \kappa(\mu-m)^2)/(2v))$ for each coordinate. `scale` is the *squared* scale
-    $\sigma^2$, a guess of the variance, and `df` $\nu$ how many observations it is worth; `strength` is $\kappa$. The
-    variance is `InverseGamma(df / 2, df * scale / 2)`. Variances that are not positive are impossible: `-inf`.
+    $p \propto v^{-(\nu+3)/2}\exp(-(\nu\sigma^2 + \kappa(\mu-m)^2)/(2v))$ for each coordinate. `scale` is the
+    *squared* scale $\sigma^2$, a guess of the variance, and `df` $\nu$ how many observations it is worth; `strength`
+    is $\kappa$. The variance is `InverseGamma(df / 2, df * scale / 2)`. Variances that are not positive are
+    impossible: `-inf`.
 
     Cost: O(1) per coordinate. Reference: Murphy (2007), section 5; Gelman et al. (2013), section 3.3.
 

@@ -20,9 +20,9 @@ from .wishart import check_matrix_prior, support_factor
 class NormalInverseWishart(AbstractDistribution):
     r"""$\Sigma \sim IW(\nu, S)$, $\mu \mid \Sigma \sim N(m, \Sigma/\kappa)$. An event is the pair $(\mu, \Sigma)$.
 
-    $p \propto |\Sigma|^{-(\nu+d+2)/2}\exp(-\tfrac12 \mathrm{tr}\,\Sigma^{-1}(S + \kappa(\mu-m)(\mu-m)^\top))$, so the joint
-    mode is $(m, S/(\nu+d+2))$. `loc` $m$, `strength` $\kappa > 0$, `scale` $S$, `df` $\nu > d-1$. A covariance that is
-    not positive definite is impossible: `-inf`.
+    $p \propto |\Sigma|^{-(\nu+d+2)/2}\exp(-\tfrac12 \mathrm{tr}\,\Sigma^{-1}(S + \kappa(\mu-m)(\mu-m)^\top))$, so the
+    joint mode is $(m, S/(\nu+d+2))$. `loc` $m$, `strength` $\kappa > 0$, `scale` $S$, `df` $\nu > d-1$. A covariance
+    that is not positive definite is impossible: `-inf`.
 
     Cost: $d^3$ per event. Reference: Murphy (2007), section 9; Murphy (2022), section 3.3.4.
 

@@ -30,7 +30,7 @@ class SphericalNormal(AbstractExponentialFamily):
 
     Cost: O(d) per event. Reference: Murphy (2022), section 3.2.
 
-    >>> float(SphericalNormal(loc=jnp.zeros(2), scale=1.0).log_prob(jnp.array([1.0, jnp.nan])).round(4))
+    >>> round(float(SphericalNormal(loc=jnp.zeros(2), scale=1.0).log_prob(jnp.array([1.0, jnp.nan]))), 4)
     -1.4189
     """
 

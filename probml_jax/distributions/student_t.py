@@ -58,7 +58,7 @@ class StudentT(AbstractFamily):
 
     Cost: O(1) per coordinate. Reference: Murphy (2022), section 2.7.1; Bishop (2006), section 2.3.7.
 
-    >>> float(StudentT(df=1.0, loc=0.0, scale=1.0).log_prob(0.0).round(4))
+    >>> round(float(StudentT(df=1.0, loc=0.0, scale=1.0).log_prob(0.0)), 4)
     -1.1447
     """
 

@@ -21,7 +21,7 @@ class Uniform(AbstractDistribution):
 
     Cost: O(1) per coordinate. Reference: Murphy (2022), section 2.2.2.
 
-    >>> float(Uniform(low=0.0, high=2.0).log_prob(0.5).round(4))
+    >>> round(float(Uniform(low=0.0, high=2.0).log_prob(0.5)), 4)
     -0.6931
     """
 

@@ -159,7 +159,7 @@ def support_factor(x: Array) -> tuple[Array, Array]:
 def bartlett(key: PRNGKey, df: Array, d: int) -> Float[Array, "d d"]:
     r"""A lower factor of a draw from $W(\nu, I)$: chi on the diagonal, normal below it."""
     below, diagonal = jr.split(key)
-    chi_squared = 2 * jr.gamma(diagonal, 0.5 * (df - jnp.arange(d, dtype=df.dtype)))
+    chi_squared = 2 * jr.gamma(diagonal, _halves(df, d), dtype=df.dtype)
     return jnp.tril(jr.normal(below, (d, d), df.dtype), -1) + jnp.diag(jnp.sqrt(chi_squared))
 
 
@@ -189,7 +189,7 @@ def kl_of_standard(df: Array, other_df: Array, log_det_ratio: Array, trace: Arra
 
 
 def _solve_df(target: Array, d: int) -> Array:
-    r"""The $\nu > d-1$ with $\sum_i\psi((\nu-i)/2) + d\log(2/\nu) = t$, for $t < 0$; infinity for $t \ge 0$ (no spread)."""
+    r"""The $\nu > d-1$ with $\sum_i\psi((\nu-i)/2) + d\log(2/\nu) = t < 0$; infinity for $t \ge 0$ (no spread)."""
     proper = target < 0
     target = jnp.where(proper, target, -1)
 

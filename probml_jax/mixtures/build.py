@@ -270,18 +270,19 @@ def categorical_mixture(
     prior: Any = None,
     concentration: Any = None,
     weights: Any = None,
+    dtype: Any = None,
 ) -> Mixture:
     """A mixture of vectors of independent categorical labels (latent class analysis); -1 is unobserved.
 
     `xs (n, d)` holds labels 0..num_categories-1. `init` may be an array of probabilities `(k, d, num_categories)`.
-    Default prior: Dirichlet(1.5) per coordinate.
+    `dtype` is the model's (labels have none of their own). Default prior: Dirichlet(1.5) per coordinate.
     """
     _check_estimate(estimate)
     labels = as_data(xs)
     if labels.ndim != 2 or jnp.issubdtype(labels.dtype, jnp.floating):
         raise ValueError(f"xs must be whole labels of shape (n, d); got {labels.dtype} of shape {labels.shape}.")
     check_labels("xs", labels, num_categories)
-    onehot = jax.nn.one_hot(labels, num_categories)
+    onehot = jax.nn.one_hot(labels, num_categories, dtype=jnp.result_type(float) if dtype is None else dtype)
     flat = jnp.where((labels >= 0)[:, :, None], onehot, jnp.nan).reshape(labels.shape[0], -1)
     flat, weights = _prepare(flat, num_components, weights)
     shape = (num_components, labels.shape[1], num_categories)

@@ -1,0 +1,37 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PYTEST_ARGS ?= -n 2 --dist worksteal
+
+.PHONY: help test lint demo bench notebooks clean
+
+help:
+	@echo "make demo       guided tour: fits models on real data, writes pictures to demo/"
+	@echo "make test       lint, then every test"
+	@echo "make bench      benchmarks against peers; results in benchmarks/results/"
+	@echo "make notebooks  run the notebooks and store their output"
+
+$(VENV)/installed: pyproject.toml requirements-dev.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@
+
+demo: $(VENV)/installed
+	$(BIN)/python -m probml_jax demo
+
+lint: $(VENV)/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+test: lint
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+bench: $(VENV)/installed
+	$(BIN)/python -m benchmarks
+
+notebooks: $(VENV)/installed
+	$(BIN)/python notebooks/run.py
+
+clean:
+	rm -rf $(VENV) .cache demo build dist

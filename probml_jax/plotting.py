@@ -1,0 +1,106 @@
+"""Pictures with matplotlib (optional: `pip install probml_jax[plot]`). Each function draws on an `Axes` and returns it."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ._fit import Fit, Status
+from .mixtures.mixture import Mixture
+from .selection import Table
+
+
+def _axes(ax: Any) -> Any:
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise ImportError("plotting needs matplotlib: pip install 'probml_jax[plot]'") from error
+    return plt.gca() if ax is None else ax
+
+
+def _covariance(member: Any) -> np.ndarray:
+    """Covariance of a Gaussian-like member, whatever its structure."""
+    spread = getattr(member, "covariance", None)
+    if spread is None:
+        spread = getattr(member, "scale_matrix", None)
+    if spread is not None:
+        return np.asarray(spread() if callable(spread) else spread)
+    return np.diag(np.broadcast_to(np.asarray(member.variance()), np.shape(member.loc)))
+
+
+def ellipse(ax: Any, loc: Any, covariance: Any, num_sigma: float = 2.0, **style: Any) -> Any:
+    """The contour of a two-dimensional Gaussian at `num_sigma` standard deviations."""
+    angle = np.linspace(0, 2 * np.pi, 100)
+    values, vectors = np.linalg.eigh(np.asarray(covariance))
+    circle = np.stack([np.cos(angle), np.sin(angle)])
+    points = np.asarray(loc)[:, None] + num_sigma * vectors @ (np.sqrt(np.maximum(values, 0))[:, None] * circle)
+    return ax.plot(points[0], points[1], **style)
+
+
+def mixture(model: Mixture, xs: Any, ax: Any = None, dims: tuple[int, int] = (0, 1)) -> Any:
+    """Data in two dimensions colored by responsibility, with each component's two-sigma ellipse.
+
+    One-dimensional data are drawn as a histogram under the density and its weighted components.
+    """
+    ax = _axes(ax)
+    xs = np.asarray(xs)
+    if xs.shape[1] == 1:
+        return _density(model, xs[:, 0], ax)
+    model = model.plug_in()
+    import matplotlib.pyplot as plt
+
+    colors = plt.get_cmap("tab10")(np.arange(model.num_components) % 10)[:, :3]
+    shares = np.asarray(jax.vmap(model.posterior)(jnp.asarray(xs)))
+    complete = ~np.isnan(xs[:, list(dims)]).any(axis=1)
+    ax.scatter(*xs[complete][:, list(dims)].T, c=np.clip(shares[complete] @ colors, 0, 1), s=14, alpha=0.7, lw=0)
+    probs = np.asarray(model.weights.point().probs)
+    for k in range(model.num_components):
+        member = model.components.member(k).point()
+        covariance = _covariance(member)[np.ix_(dims, dims)]
+        ellipse(ax, np.asarray(member.loc)[list(dims)], covariance, color=colors[k], lw=1 + 3 * probs[k])
+        ax.plot(*np.asarray(member.loc)[list(dims)], "x", color=colors[k], ms=8, mew=2)
+    return ax
+
+
+def _density(model: Mixture, xs: np.ndarray, ax: Any) -> Any:
+    margin = 0.1 * np.nanstd(xs)
+    grid = np.linspace(np.nanmin(xs) - margin, np.nanmax(xs) + margin, 400).astype(xs.dtype)
+    ax.hist(xs[~np.isnan(xs)], bins=40, density=True, color="0.85")
+    joint = np.exp(np.asarray(model.log_joint(jnp.asarray(grid)[:, None])))
+    for part in joint:
+        ax.plot(grid, part, lw=1)
+    ax.plot(grid, joint.sum(axis=0), "k", lw=2)
+    ax.set_ylabel("density")
+    return ax
+
+
+def trace(result: Fit, ax: Any = None, **style: Any) -> Any:
+    """The objective after each step; one line per fit of a batch."""
+    ax = _axes(ax)
+    objective = np.atleast_2d(np.asarray(result.objective))
+    steps = np.ravel(np.asarray(result.num_steps))
+    for row, count in zip(objective, steps, strict=True):
+        ax.plot(np.arange(count + 1), row[: count + 1], **style)
+    statuses = {Status(int(s)).name for s in np.ravel(np.asarray(result.status))}
+    ax.set_xlabel("step")
+    ax.set_ylabel("objective")
+    ax.set_title(", ".join(sorted(statuses)))
+    return ax
+
+
+def selection(table: Table, criterion: str = "bic", ax: Any = None) -> Any:
+    """A criterion against the number of components, one line per covariance, the winner circled."""
+    ax = _axes(ax)
+    columns = table.to_dict()
+    groups = columns.get("covariance", [""] * len(table.rows))
+    for name in dict.fromkeys(groups):
+        chosen = [i for i, g in enumerate(groups) if g == name]
+        ks = [columns["num_components"][i] for i in chosen]
+        ax.plot(ks, [columns[criterion][i] for i in chosen], "o-", label=name)
+    best = table.best(criterion)
+    ax.plot(best.settings["num_components"], getattr(best, criterion), "ko", ms=12, fillstyle="none")
+    ax.set_xlabel("components")
+    ax.set_ylabel(criterion)
+    ax.legend()
+    return ax
