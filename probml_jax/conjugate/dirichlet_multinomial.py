@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Shaped
 
-from .._conjugate import AbstractConjugatePrior, expected_score
+from .._conjugate import AbstractConjugatePrior
 from .._constraint import fixed, param, positive
 from .._special import logsumexp
 from .._typing import PRNGKey, Scalar
@@ -18,6 +18,8 @@ from ..distributions.multinomial import Multinomial
 
 class DirichletMultinomial(AbstractConjugatePrior):
     r"""$\pi \sim Dir(\alpha)$, count vectors $x_i \sim Mult(N, \pi)$ of `total_count` $N$ draws each.
+
+    `total_count=None` takes each event's own total as given (documents of different lengths).
 
     The posterior is $Dir(\alpha + \sum_i x_i)$. `mode()` clips $\alpha_j - 1$ at zero, and is the mean when no
     $\alpha_j$ exceeds one. Rows with NaN raise `ValueError` in `update` and `log_evidence`: lumped categories are not
@@ -33,16 +35,18 @@ class DirichletMultinomial(AbstractConjugatePrior):
     complete_events_only: ClassVar[bool] = True
 
     concentration: Float[Array, "k"] = param(positive)
-    total_count: Float[Array, ""] = fixed()
+    total_count: Float[Array, ""] | None = fixed(default=None)
 
-    def __init__(self, concentration: Any, total_count: Any):
+    def __init__(self, concentration: Any, total_count: Any = None):
         self.concentration = as_float(concentration, "concentration")
-        self.total_count = as_float(total_count, "total_count").astype(self.concentration.dtype)
+        total_count = as_float(total_count, "total_count")
+        self.total_count = None if total_count is None else total_count.astype(self.concentration.dtype)
 
     def __check_init__(self):
         Dirichlet(self.concentration)
-        check_rank("total_count", self.total_count, 0, "a scalar")
-        check_counts("total_count", self.total_count)
+        if self.total_count is not None:
+            check_rank("total_count", self.total_count, 0, "a scalar")
+            check_counts("total_count", self.total_count)
 
     @property
     def distribution(self) -> Dirichlet:
@@ -53,11 +57,14 @@ class DirichletMultinomial(AbstractConjugatePrior):
         return DirichletMultinomial(self.concentration + stats, self.total_count)
 
     def expected(self) -> tuple[Multinomial, Scalar]:
+        """The member, and the constant of *one draw*: an event pays it once per count."""
         mean_log = self.distribution.mean_log()
-        return Multinomial(jax.nn.softmax(mean_log), self.total_count), self.total_count * logsumexp(mean_log)
+        return Multinomial(jax.nn.softmax(mean_log), self.total_count), logsumexp(mean_log)
 
     def expected_log_prob(self, x: Shaped[Array, "k"]) -> Scalar:
-        return expected_score(self.expected(), x)
+        member, per_draw = self.expected()
+        draws = jnp.nansum(x) if self.total_count is None else self.total_count
+        return member.log_prob(x) + draws * per_draw
 
     def interior(self) -> Multinomial:
         return self.mean()

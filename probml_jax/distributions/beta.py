@@ -6,10 +6,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jax.scipy.special import betaln, digamma
+from jax.scipy.special import digamma
 from jaxtyping import Array, ArrayLike, Float, Shaped
 
 from .._constraint import param, positive
+from .._counts import log_beta
 from .._event import Tally, as_event, as_events, check_events, common_event, pool, power_log, safe_ratio, total_log
 from .._exponential_family import AbstractExponentialFamily
 from .._typing import Flag, PRNGKey, Scalar
@@ -49,7 +50,7 @@ class Beta(AbstractExponentialFamily):
         far = jnp.where(below_one, jnp.log1p(-jnp.where(below_one, y, 0)), 0)
         right = jnp.where(below_one, (self.beta - 1) * far, power_log(self.beta - 1, 1 - y))
         left = power_log(self.alpha - 1, y)
-        value = left + right - betaln(self.alpha, self.beta)
+        value = left + right - log_beta(self.alpha, self.beta)
         return total_log(jnp.where(inside, value, jnp.where(jnp.isnan(x), 0, -jnp.inf)))
 
     def sample(self, key: PRNGKey) -> Float[Array, "*event"]:
@@ -72,12 +73,12 @@ class Beta(AbstractExponentialFamily):
     def entropy(self) -> Scalar:
         a, b = self.alpha, self.beta
         mean_log = (a - 1) * digamma(a) + (b - 1) * digamma(b) - (a + b - 2) * digamma(a + b)
-        return jnp.sum(betaln(a, b) - mean_log)
+        return jnp.sum(log_beta(a, b) - mean_log)
 
     def kl(self, other: Self) -> Scalar:
         a, b = self.alpha, self.beta
         da, db = a - other.alpha, b - other.beta
-        normalizers = betaln(other.alpha, other.beta) - betaln(a, b)
+        normalizers = log_beta(other.alpha, other.beta) - log_beta(a, b)
         return jnp.sum(normalizers + da * digamma(a) + db * digamma(b) - (da + db) * digamma(a + b))
 
     # -------------------------------------------------------------------------------------- exponential family
@@ -90,7 +91,7 @@ class Beta(AbstractExponentialFamily):
         return self.alpha - 1, self.beta - 1
 
     def log_normalizer(self) -> Scalar:
-        return jnp.sum(betaln(self.alpha, self.beta))
+        return jnp.sum(log_beta(self.alpha, self.beta))
 
     def log_base_measure(self, x: Shaped[ArrayLike, "*event"]) -> Scalar:
         return jnp.zeros((), self.alpha.dtype)
@@ -124,8 +125,8 @@ class Beta(AbstractExponentialFamily):
     def refit(self, stats: Tally) -> Self:
         """Maximum likelihood; identical values in a coordinate give infinite parameters (see `degenerate`)."""
         mean_parameters = (digamma(p) - digamma(self.alpha + self.beta) for p in (self.alpha, self.beta))
-        m = [safe_ratio(total, stats.count, current) for total, current in zip(stats.total, mean_parameters, strict=True)]
-        new = Beta.from_mean_parameters(tuple(m))
+        pairs = zip(stats.total, mean_parameters, strict=True)
+        new = Beta.from_mean_parameters(tuple(safe_ratio(total, stats.count, now) for total, now in pairs))
         seen = stats.count > 0
         pair = (jnp.where(seen, new.alpha, self.alpha), jnp.where(seen, new.beta, self.beta))
         return eqx.tree_at(lambda d: (d.alpha, d.beta), self, pair)

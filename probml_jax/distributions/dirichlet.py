@@ -19,8 +19,8 @@ from ..inference.root import dirichlet_concentration
 class Dirichlet(AbstractExponentialFamily):
     r"""Points of the simplex with density $\Gamma(\sum_j\alpha_j)\prod_j x_j^{\alpha_j-1}/\Gamma(\alpha_j)$.
 
-    A point off the simplex (negative entries, a sum off one by more than 1e-6, or 1e-3 in float32) scores `-inf`; on the
-    boundary the density has its limit. NaN entries are integrated out: the rest of the mass is their sum, and the
+    A point off the simplex (negative entries, a sum off one by more than 1e-6, or 1e-3 in float32) scores `-inf`; on
+    the boundary the density has its limit. NaN entries are integrated out: the rest of the mass is their sum, and the
     value is the density of the observed entries. Concentrations must be positive.
 
     Cost: O(k) per event. Reference: Murphy (2022), section 4.6.3; Bishop (2006), section 2.2.1.

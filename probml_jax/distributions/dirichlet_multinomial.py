@@ -15,11 +15,13 @@ from .._validate import as_float, check_counts, check_positive, check_rank
 
 
 class DirichletMultinomial(AbstractDistribution):
-    r"""Counts with $p(x) = \frac{n!\,\Gamma(A)}{\Gamma(n+A)}\prod_j\frac{\Gamma(x_j+\alpha_j)}{x_j!\,\Gamma(\alpha_j)}$,
-    $A = \sum_j\alpha_j$: the predictive of Dirichlet-Multinomial.
+    r"""Counts whose category probabilities are Dirichlet: the predictive of Dirichlet-Multinomial.
+
+    $p(x) = \frac{n!\,\Gamma(A)}{\Gamma(n+A)}\prod_j\frac{\Gamma(x_j+\alpha_j)}{x_j!\,\Gamma(\alpha_j)}$ with
+    $A = \sum_j\alpha_j$.
 
     NaN entries are integrated out (their categories are lumped into one). Negative, fractional or wrongly summing
-    counts score `-inf`. Concentrations must be positive, `total_count` whole. Samples are floats.
+    counts score `-inf`. Concentrations must be positive, `total_count` whole; `None` scores each event given its own total. Samples are floats.
 
     Cost: O(k) per event; accurate in float32 also where large concentrations make it nearly multinomial.
     Reference: Murphy (2022), section 4.6.3.
@@ -29,40 +31,53 @@ class DirichletMultinomial(AbstractDistribution):
     """
 
     concentration: Float[Array, "k"] = param(positive)
-    total_count: Float[Array, ""] = fixed(converter=as_float)
+    total_count: Float[Array, ""] | None = fixed(default=None, converter=as_float)
 
-    def __init__(self, concentration: Any, total_count: Any):
+    def __init__(self, concentration: Any, total_count: Any = None):
         (self.concentration,) = common_event(concentration=concentration)
-        self.total_count = as_float(total_count, "total_count").astype(self.concentration.dtype)
+        total_count = as_float(total_count, "total_count")
+        self.total_count = None if total_count is None else total_count.astype(self.concentration.dtype)
 
     def __check_init__(self):
         check_rank("concentration", self.concentration, 1, "a vector (k,)")
-        check_rank("total_count", self.total_count, 0, "a scalar")
         check_positive("concentration", self.concentration)
-        check_counts("total_count", self.total_count)
+        if self.total_count is not None:
+            check_rank("total_count", self.total_count, 0, "a scalar")
+            check_counts("total_count", self.total_count)
+
+    @property
+    def _draws(self) -> Array:
+        if self.total_count is None:
+            raise ValueError("total_count is None, so events have no fixed total; give total_count for this.")
+        return self.total_count
 
     def log_prob(self, x: Shaped[Array, "k"]) -> Scalar:
         x = as_event(x, self.concentration)
         seen = ~jnp.isnan(x)
         count = (x >= 0) & (x == jnp.floor(x)) & (x < jnp.inf)
         y = jnp.where(count, x, 0)
-        rest = self.total_count - jnp.sum(y)
-        complete = jnp.all(seen)
+        if self.total_count is None:  # given the total of what is observed, the rest drops out
+            draws, complete = jnp.sum(y), jnp.asarray(True)
+            concentration = jnp.where(seen, self.concentration, 0)
+        else:
+            draws, complete = self.total_count, jnp.all(seen)
+            concentration = self.concentration
+        rest = draws - jnp.sum(y)
         clash = jnp.where(complete, rest != 0, rest < 0) | jnp.any(seen & ~count)
         rest = jnp.where(complete | clash, 0, rest)
         hidden = jnp.where(complete, 1, jnp.sum(jnp.where(seen, 0, self.concentration)))
         terms = jnp.sum(log_rising(self.concentration, y) - log_factorial(y))
         lumped = log_rising(hidden, rest) - log_factorial(rest)
-        total = log_factorial(self.total_count) - log_rising(jnp.sum(self.concentration), self.total_count)
+        total = log_factorial(draws) - log_rising(jnp.sum(concentration), draws)
         return jnp.where(clash, -jnp.inf, total + terms + lumped)
 
     def sample(self, key: PRNGKey) -> Float[Array, "k"]:
         key_probs, key_count = jr.split(key)
         probs = jr.dirichlet(key_probs, self.concentration, dtype=self.concentration.dtype)
-        return jr.multinomial(key_count, self.total_count, probs, dtype=probs.dtype)
+        return jr.multinomial(key_count, self._draws, probs, dtype=probs.dtype)
 
     def mean(self) -> Float[Array, "k"]:
-        return self.total_count * self.concentration / jnp.sum(self.concentration)
+        return self._draws * self.concentration / jnp.sum(self.concentration)
 
     def variance(self) -> Float[Array, "k"]:
         return jnp.diagonal(self.covariance())
@@ -70,5 +85,5 @@ class DirichletMultinomial(AbstractDistribution):
     def covariance(self) -> Float[Array, "k k"]:
         total = jnp.sum(self.concentration)
         probs = self.concentration / total
-        spread = self.total_count * (total + self.total_count) / (total + 1)
+        spread = self._draws * (total + self._draws) / (total + 1)
         return spread * (jnp.diag(probs) - jnp.outer(probs, probs))

@@ -117,10 +117,10 @@ class Multinomial(AbstractExponentialFamily):
 
     # -------------------------------------------------------------------------------------- exponential family
 
-    def suffstats(self, x: Shaped[Array, "k"]) -> Float[Array, "k-1"]:
+    def suffstats(self, x: Shaped[Array, "k"]) -> Float[Array, "free"]:
         return as_event(x, self.probs)[:-1]
 
-    def natural(self) -> Float[Array, "k-1"]:
+    def natural(self) -> Float[Array, "free"]:
         log_probs = safe_log(self.probs)
         return log_probs[:-1] - log_probs[-1]
 
@@ -134,12 +134,12 @@ class Multinomial(AbstractExponentialFamily):
         return log_factorial(total) - jnp.sum(log_factorial(y))
 
     @classmethod
-    def from_natural(cls, eta: Float[Array, "k-1"], total_count: Any) -> Self:
+    def from_natural(cls, eta: Float[Array, "free"], total_count: Any) -> Self:
         logits = jnp.concatenate([eta, jnp.zeros(1, eta.dtype)])
         return cls(jnp.exp(logits - logsumexp(logits)), total_count)
 
     @classmethod
-    def from_mean_parameters(cls, m: Float[Array, "k-1"], total_count: Any) -> Self:
+    def from_mean_parameters(cls, m: Float[Array, "free"], total_count: Any) -> Self:
         probs = m / total_count
         return cls(jnp.concatenate([probs, 1 - jnp.sum(probs, keepdims=True)]), total_count)
 

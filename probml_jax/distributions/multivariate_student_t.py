@@ -35,12 +35,14 @@ def _scale_matrix_domain(dist: "MultivariateStudentT") -> Constraint:
 
 
 class MultivariateStudentT(AbstractFamily):
-    r"""$t_\nu(x \mid \mu, \Sigma)$, density proportional to $(1 + \Delta^2/\nu)^{-(\nu+d)/2}$, $\Delta$ the Mahalanobis distance.
+    r"""$t_\nu(x \mid \mu, \Sigma)$, density proportional to $(1 + \Delta^2/\nu)^{-(\nu+d)/2}$.
 
-    A normal whose precision is scaled by one $u \sim \mathrm{Gamma}(\nu/2, \nu/2)$, which is what `statistics` (one E-step)
-    and `refit` (its M-step: location, scale matrix and degrees of freedom) use; `refit` keeps `df` in [0.1, 1e4] and the
-    matrix above `floor` (the smallest diagonal it may take). NaN entries of `x` are integrated out. `df` must be
-    positive and `scale_matrix` positive definite.
+    $\Delta^2 = (x-\mu)^\top\Sigma^{-1}(x-\mu)$.
+
+    A normal whose precision is scaled by one $u \sim \mathrm{Gamma}(\nu/2, \nu/2)$, which is what `statistics` (one
+    E-step) and `refit` (its M-step: location, scale matrix and degrees of freedom) use; `refit` keeps `df` in
+    [0.1, 1e4] and the matrix above `floor` (the smallest diagonal it may take). NaN entries of `x` are integrated
+    out. `df` must be positive and `scale_matrix` positive definite.
 
     Cost: $d^3/3$ once and $d^2$ per event; $d^3/3$ per event where entries are missing.
     Reference: Murphy (2022), section 3.2 and exercise 4.5; Bishop (2006), section 2.3.7.
@@ -97,8 +99,8 @@ class MultivariateStudentT(AbstractFamily):
     def covariance(self) -> Float[Array, "d d"]:
         """Infinite for `df` up to two, NaN up to one."""
         proper = self.df > 2
-        factor = jnp.where(proper, self.df / jnp.where(proper, self.df - 2, 1), jnp.where(self.df > 1, jnp.inf, jnp.nan))
-        return factor * self.scale_matrix
+        inflation = self.df / jnp.where(proper, self.df - 2, 1)
+        return jnp.where(proper, inflation, jnp.where(self.df > 1, jnp.inf, jnp.nan)) * self.scale_matrix
 
     def variance(self) -> Float[Array, "d"]:
         return jnp.diagonal(self.covariance())
@@ -116,7 +118,7 @@ class MultivariateStudentT(AbstractFamily):
 
     def statistics(self, xs: Float[Array, "n d"], weights: Float[Array, "n"]) -> ScaleMixtureMoments:
         r"""One E-step around `loc`. A missing entry counts with its conditional mean; its conditional covariance
-        $\Sigma_{mm} - \Sigma_{mo}\Sigma_{oo}^{-1}\Sigma_{om}$ enters once per weight, because $E[u\,\Sigma/u] = \Sigma$.
+        $\Sigma_{mm} - \Sigma_{mo}\Sigma_{oo}^{-1}\Sigma_{om}$ enters once per weight: $E[u\,\Sigma/u] = \Sigma$.
         """
         # lambdas: lax.cond hashes its branches, and a bound method of a module of arrays has no hash
         imputed, complete = (lambda *a: self._imputed(*a)), (lambda *a: self._complete(*a))

@@ -73,8 +73,9 @@ class NegativeBinomial(AbstractExponentialFamily):
         return self.total_count * self.probs / (1 - self.probs) ** 2
 
     def entropy(self) -> Scalar:
-        r"""By quadrature of $E\log\frac{\Gamma(x+r)}{\Gamma(r)\,x!} = \int_0^\infty \frac{e^{-rt} - e^{-t}}{1 - e^{-t}}
-        (G(e^{-t}) - 1)\frac{dt}{t}$, with the generating function $G(z) = E z^x$ (Malmstén's integral for $\log\Gamma$).
+        r"""By quadrature of $E\log\frac{\Gamma(x+r)}{\Gamma(r)\,x!} =
+        \int_0^\infty \frac{e^{-rt} - e^{-t}}{1 - e^{-t}} (G(e^{-t}) - 1)\frac{dt}{t}$, with the generating function
+        $G(z) = E z^x$ (Malmstén's integral for $\log\Gamma$).
 
         The integrand is smooth in $\log t$, where the trapezoid rule converges geometrically: relative error below
         1e-10 in float64 for $10^{-3} \le r \le 10^6$ and means up to $10^6$.

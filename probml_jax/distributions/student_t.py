@@ -22,7 +22,7 @@ MIN_DF, MAX_DF = 0.1, 1e4
 class ScaleMixtureMoments(NamedTuple):
     r"""Expected statistics of a Gaussian scale mixture around the member that accumulated them.
 
-    $\sum w$, $\sum w u$, $\sum w u\delta$, $\sum w u\delta\delta^\top$ and $\sum w (E\log u - E u + 1)$, where $u$ is the
+    $\sum w$, $\sum w u$, $\sum w u\delta$, $\sum w u\delta\delta^\top$, $\sum w (E\log u - E u + 1)$, where $u$ is the
     latent precision's posterior mean.
     """
 

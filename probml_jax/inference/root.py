@@ -47,7 +47,8 @@ def log_minus_digamma(x: Array) -> Array:
     large = x > 16
     r = 1 / jnp.where(large, x, 16)
     s = r * r
-    series = r * (1 / 2 + r * (1 / 12 - s * (1 / 120 - s * (1 / 252 - s * (1 / 240 - s * (1 / 132 - s * 691 / 32760))))))
+    tail = 1 / 12 - s * (1 / 120 - s * (1 / 252 - s * (1 / 240 - s * (1 / 132 - s * 691 / 32760))))
+    series = r * (1 / 2 + r * tail)
     small = jnp.where(large, 1, x)
     return jnp.where(large, series, jnp.log(small) - digamma(small))
 

@@ -12,7 +12,7 @@ from .. import conjugate
 from .._estimate import MAP, ML, AbstractEstimate, Bayes
 from .._stack import AbstractStack, Stacked, Tied
 from .._typing import PRNGKey
-from .._validate import as_data, as_float, as_weights, check_counts, check_labels, check_probabilities, check_shape
+from .._validate import as_data, as_float, as_weights, check_counts, check_finite, check_labels, check_probabilities, check_shape
 from ..distributions import (
     Bernoulli,
     Categorical,
@@ -310,11 +310,13 @@ def multinomial_mixture(
 ) -> Mixture:
     """A mixture over rows of counts (documents over words); the length of each row is taken as given.
 
+    Rows must be complete: a missing count would leave the length unknown.
     Default prior: Dirichlet(1.5) over the d outcomes.
     """
     _check_estimate(estimate)
     xs, weights = _prepare(xs, num_components, weights)
     check_counts("xs", xs)
+    check_finite("xs", xs, nan=False)
     lengths = jnp.maximum(jnp.sum(xs, axis=1, keepdims=True), 1)
     start = describe(key, xs / lengths, weights, num_components, init)
     shares = start.shares * weights[:, None]
