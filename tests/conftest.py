@@ -4,6 +4,7 @@ import os
 import pathlib
 
 import jax
+import pytest
 from jaxtyping import install_import_hook
 
 _cache = pathlib.Path(__file__).parent.parent / ".cache" / "jax"
@@ -14,3 +15,10 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
 with install_import_hook("probml_jax", "strict.typecheck"):
     import probml_jax  # noqa: F401
+
+
+def pytest_collection_modifyitems(items):
+    """Tests of one registry entry run in one worker, where they share what has been compiled."""
+    for item in items:
+        name = getattr(item, "callspec", None) and item.callspec.params.get("name")
+        item.add_marker(pytest.mark.xdist_group(f"{item.path.stem}-{name or item.name}"))

@@ -163,6 +163,8 @@ def test_exponential_form(name):
         agree(rebuilt.df, ours.df)
         agree(rebuilt.scale, ours.scale)
     agree(ours.mean_parameters()[0], ours.expected_log_det())
+    mean = sum(jnp.sum(a * b) for a, b in zip(eta, ours.mean_parameters(), strict=True))
+    agree(ours.entropy(), ours.log_normalizer() - mean)
 
 
 @pytest.mark.parametrize("name", ["wishart", "inverse_wishart"])

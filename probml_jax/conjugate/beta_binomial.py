@@ -25,6 +25,7 @@ class BetaBinomial(AbstractConjugatePrior):
 
     Cost: O(1) per coordinate and event. Reference: Murphy (2022), section 4.6.2.
 
+    >>> import jax.numpy as jnp
     >>> BetaBinomial(alpha=1.0, beta=1.0, total_count=3).update(jnp.array([2, 1])).mean().probs.tolist()
     0.5
     """

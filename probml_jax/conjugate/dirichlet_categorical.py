@@ -22,7 +22,8 @@ class DirichletCategorical(AbstractConjugatePrior):
 
     Laplace smoothing with $\alpha$ is the posterior *mean*, $(\alpha_j + n_j)/\sum_i(\alpha_i + n_i)$, also the
     mode under $Dir(\alpha+1)$. `mode()` clips $\alpha_j - 1$ at zero, and is the mean when no $\alpha_j$ exceeds one.
-    `concentration (d, k)` is the prior of a vector of d independent labels. Unobserved labels (-1) count nowhere. Concentrations that are not positive raise `ValueError`.
+    `concentration (d, k)` is the prior of a vector of d independent labels. Unobserved labels (-1) count nowhere.
+    Concentrations that are not positive raise `ValueError`.
 
     Cost: O(n + k). Reference: Murphy (2022), section 4.6.3.
 

@@ -139,6 +139,7 @@ def check_matrix_prior(df: Array, scale: Array, *, shape: tuple[int, ...] = ()) 
 
 
 def check_matrices(xs, like: Array) -> None:
+    """Raise `ValueError` unless `xs` is n complete positive-definite matrices of the right size."""
     check_rank("data", xs, 3, f"(n, {like.shape[0]}, {like.shape[0]})")
     check_shape("data", xs, (xs.shape[0], *like.shape))
     check_finite("data", xs, nan=False)
