@@ -52,7 +52,9 @@ def gaussian_mixture(dtype: str, target: float, n: int = 100_000, d: int = 16, k
     reached, wanted = float(ours(20).final_objective), peer(20).score(data) * n
     step = jax.jit(lambda x: pooled_e_step(start, x, jnp.ones(n, dtype), None))
     memory = step.lower(xs).compile().memory_analysis().temp_size_in_bytes / 2**20
-    note = f"log-likelihood differs by {abs(reached - wanted) / abs(wanted):.1e} relative; {memory:.0f} MB working memory"
+    note = (
+        f"log-likelihood differs by {abs(reached - wanted) / abs(wanted):.1e} relative; {memory:.0f} MB working memory"
+    )
     return Row(f"GMM EM step, N={n:,} D={d} K={k} full, {dtype}", "scikit-learn", theirs, mine, first, target, note)
 
 
@@ -70,7 +72,9 @@ def kmeans(dtype: str, n: int = 100_000, d: int = 16, k: int = 16) -> Row:
     theirs, _ = per_step(peer, 2, 8)
     mine, first = per_step(ours, 2, 22)
     gap = abs(-float(ours(8).final_objective) - peer(8).inertia_) / peer(8).inertia_
-    return Row(f"k-means step, N={n:,} D={d} K={k}, {dtype}", "scikit-learn", theirs, mine, first, None, f"inertia {gap:.1e}")
+    return Row(
+        f"k-means step, N={n:,} D={d} K={k}, {dtype}", "scikit-learn", theirs, mine, first, None, f"inertia {gap:.1e}"
+    )
 
 
 def restarts() -> Row:

@@ -1,4 +1,4 @@
-"""How we time: compilation and running apart, results awaited, the median of several runs, peers in the same process."""
+"""How we time: compilation and running apart, results awaited, medians of several runs, peers in the same process."""
 
 import dataclasses
 import statistics
@@ -57,6 +57,12 @@ def table(rows: list[Row]) -> str:
     lines = ["| what | peer | peer | ours | ratio | target | first call | note |", "|---|---|---|---|---|---|---|---|"]
     for r in rows:
         target = f"{r.target:g}x" if r.target else ""
-        cells = [r.name, r.peer, f"{1e3 * r.peer_seconds:.3g} ms", f"{1e3 * r.our_seconds:.3g} ms", f"**{r.ratio:.1f}x**"]
+        cells = [
+            r.name,
+            r.peer,
+            f"{1e3 * r.peer_seconds:.3g} ms",
+            f"{1e3 * r.our_seconds:.3g} ms",
+            f"**{r.ratio:.1f}x**",
+        ]
         lines.append("| " + " | ".join([*cells, target, f"{r.our_first_call:.2f} s", r.note]) + " |")
     return "\n".join(lines)

@@ -7,7 +7,9 @@ from nbclient import NotebookClient
 
 for path in sorted(pathlib.Path(__file__).parent.glob("*.ipynb")):
     notebook = nbformat.read(path, as_version=4)
-    NotebookClient(notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": path.parent}}).execute()
+    NotebookClient(
+        notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": path.parent}}
+    ).execute()
     for cell in notebook.cells:
         cell.metadata = {}
         for output in cell.get("outputs", []):

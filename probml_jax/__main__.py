@@ -66,7 +66,8 @@ def iris(folder: pathlib.Path) -> list:
     error = jnp.sqrt(jnp.nanmean(jnp.where(jnp.isnan(holes), jax.vmap(result.model.impute)(holes) - xs, jnp.nan) ** 2))
     naive = jnp.sqrt(jnp.nanmean(jnp.where(jnp.isnan(holes), jnp.nanmean(holes, axis=0)[None, :] - xs, jnp.nan) ** 2))
     _say(
-        "2. Missing data", f"Entries filled by the mixture: error {error:.3f} (column means: {naive:.3f}). Just use NaN."
+        "2. Missing data",
+        f"Entries filled by the mixture: error {error:.3f} (column means: {naive:.3f}). Just use NaN.",
     )
     return rows
 

@@ -86,9 +86,7 @@ positive = Constraint("positive", jnp.log, jnp.exp)
 unit_interval = Constraint("unit_interval", jax.scipy.special.logit, jax.nn.sigmoid)
 simplex = Constraint("simplex", jnp.log, lambda r: jax.nn.softmax(r, axis=-1), 1, lambda k: k - 1)
 ordered = Constraint("ordered", _ordered_to_raw, _ordered_from_raw, 1, lambda k: k)
-lower_triangular = Constraint(
-    "lower_triangular", _factor_to_raw, _factor_from_raw, 2, lambda d, _: d * (d + 1) // 2
-)
+lower_triangular = Constraint("lower_triangular", _factor_to_raw, _factor_from_raw, 2, lambda d, _: d * (d + 1) // 2)
 positive_definite = Constraint(
     "positive_definite", lambda a: _factor_to_raw(_batched_cholesky(a)), _pd_from_raw, 2, lambda d, _: d * (d + 1) // 2
 )
@@ -97,6 +95,19 @@ positive_definite = Constraint(
 def above(bound: float | int | Array) -> Constraint:
     """Values greater than `bound` (elementwise)."""
     return Constraint("above", lambda x: jnp.log(x - bound), lambda r: bound + jnp.exp(r))
+
+
+def definite_above(floor: Array | None) -> Constraint:
+    """Positive definite and, where a floor is given, above the diagonal matrix of it: one domain for every method."""
+    if floor is None:
+        return positive_definite
+    return Constraint(
+        "positive_definite_above_floor",
+        lambda a: positive_definite.to_raw(a - diagonal_matrix(floor)),
+        lambda raw: positive_definite.from_raw(raw) + diagonal_matrix(floor),
+        positive_definite.rank,
+        positive_definite.dimension,
+    )
 
 
 def param(constraint: Constraint | Callable[[Any], Constraint], **kwargs) -> Any:

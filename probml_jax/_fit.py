@@ -152,7 +152,13 @@ def _advance(progress: _Progress, static, method, data, weights, rtol, stop) -> 
         keep = lambda new, old: jax.tree_util.tree_map(lambda a, b: jnp.where(accepted, a, b), new, old)
         trace = p.trace.at[i].set(jnp.where(accepted | (i == 0), value, jnp.nan))
         return _Progress(
-            keep(p.candidate, p.current), proposed, state, trace, i + 1, status.astype(jnp.int32), calm.astype(jnp.int32)
+            keep(p.candidate, p.current),
+            proposed,
+            state,
+            trace,
+            i + 1,
+            status.astype(jnp.int32),
+            calm.astype(jnp.int32),
         )
 
     return jax.lax.while_loop(running, body, progress)

@@ -76,6 +76,22 @@ def cholesky(a: Float[Array, "d d"]) -> Cholesky:
     return Cholesky(*_factor(a))
 
 
+def is_positive_definite(a: Float[Array, "d d"]) -> Array:
+    """Whether a symmetric matrix has a Cholesky factor as it stands."""
+    return jnp.all(jnp.isfinite(jnp.linalg.cholesky(jax.lax.stop_gradient(a))))
+
+
+def made_definite(a: Float[Array, "d d"]) -> Float[Array, "d d"]:
+    """The matrix with the jitter that `cholesky` would give it: its principal submatrices then have factors too."""
+    return a + cholesky(a).jitter * jnp.eye(a.shape[-1], dtype=a.dtype)
+
+
+def observed_factor(a: Float[Array, "d d"], seen: Array) -> Float[Array, "d d"]:
+    """Cholesky factor of the block of observed coordinates, with ones on the diagonal elsewhere."""
+    both = seen[:, None] & seen[None, :]
+    return jnp.linalg.cholesky(jnp.where(both, a, jnp.eye(a.shape[-1], dtype=a.dtype)))
+
+
 def inverse_factor(a: Float[Array, "d d"]) -> Float[Array, "d d"]:
     r"""$L^{-1}$ with $a = LL^\top$: whitens with one matrix product per event."""
     factor = cholesky(a).factor
@@ -104,7 +120,7 @@ def clip_eigenvalues(a: Float[Array, "d d"], floor: Float[Array, "d"]) -> Float[
     It is the maximizer of the Gaussian likelihood under that constraint, so EM stays monotone.
     Where the matrix is above its floor already it is returned untouched, gradients included.
     """
-    above = jnp.all(jnp.isfinite(jnp.linalg.cholesky(jax.lax.stop_gradient(a) - jnp.diag(floor))))
+    above = is_positive_definite(a - jnp.diag(floor))
     # rare: under vmap the eigenvalues are computed only if some member of the batch needs them
     return jax.lax.cond(any_in_batch(~above), _clip, lambda a, floor: a, a, floor)
 

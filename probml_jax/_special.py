@@ -52,3 +52,18 @@ def _(axis_size, in_batched, flag):
 def missing_in_batch(x: Array) -> Array:
     """Whether any event of the batch has a missing (NaN) entry; see `any_in_batch`."""
     return any_in_batch(jnp.any(jnp.isnan(jax.lax.stop_gradient(x))))
+
+
+@custom_vmap
+def batch_center(x: Array) -> Array:
+    """The mean of an event over the whole batch this code is vmapped over; the event itself when there is none.
+
+    A reference point that all events and all members of a stack share. Formulas that use it must not depend on it
+    mathematically, only numerically; call it on `stop_gradient(x)`.
+    """
+    return x
+
+
+@batch_center.def_vmap
+def _(axis_size, in_batched, x):
+    return batch_center(jnp.mean(x, axis=0) if in_batched[0] else x), False

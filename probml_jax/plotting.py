@@ -1,4 +1,4 @@
-"""Pictures with matplotlib (optional: `pip install probml_jax[plot]`). Each function draws on an `Axes` and returns it."""
+"""Pictures with matplotlib (the extra `plot`). Each function draws on an `Axes` and returns it."""
 
 from typing import Any
 

@@ -54,7 +54,7 @@ def icl(model: Mixture, data: Data, weights: Any = None) -> Scalar:
 
 
 def held_out(model: AbstractModel, data: Data, weights: Any = None) -> Scalar:
-    """Mean log-likelihood per unit of data the model has not seen; a mixture with `Bayes` leaves uses its predictive."""
+    """Mean log-likelihood per unit of data the model has not seen, under the predictive density of a mixture."""
     data, weights = _ready(model, data, weights)
     scorer = model.predictive() if isinstance(model, Mixture) else model
     return scorer.log_likelihood(data, weights) / jnp.sum(weights)

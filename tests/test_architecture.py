@@ -50,7 +50,9 @@ def test_imports_point_downward(path):
     elif here == "inference":
         bad = {m for m in used if in_room(m, *LEAF_ROOMS, *MODEL_ROOMS, "methods", "_fit", "_estimate", "_model")}
     elif here == "methods":
-        bad = {m for m in used if in_room(m, *LEAF_ROOMS, *MODEL_ROOMS, "inference", "_estimate", "_stack", "_conjugate")}
+        bad = {
+            m for m in used if in_room(m, *LEAF_ROOMS, *MODEL_ROOMS, "inference", "_estimate", "_stack", "_conjugate")
+        }
     elif here in MODEL_ROOMS:
         bad = {m for m in used if in_room(m, "methods", "_fit")}
     elif here.startswith("_") and here not in ("__init__.py", "__main__.py"):
@@ -72,7 +74,9 @@ def test_loops_live_in_their_rooms(path):
 
 
 def classes():
-    return {node.name: (path, node) for path, tree in TREES.items() for node in tree.body if isinstance(node, ast.ClassDef)}
+    return {
+        node.name: (path, node) for path, tree in TREES.items() for node in tree.body if isinstance(node, ast.ClassDef)
+    }
 
 
 def _names(node):

@@ -41,7 +41,9 @@ def test_maps_are_inverse_pairs(name, dtype):
     raw = constraint.to_raw(value)
     assert raw.dtype == value.dtype
     np.testing.assert_allclose(constraint.from_raw(raw), value, rtol=tol, atol=tol)
-    np.testing.assert_allclose(constraint.from_raw(constraint.to_raw(constraint.from_raw(raw))), value, rtol=10 * tol, atol=10 * tol)
+    np.testing.assert_allclose(
+        constraint.from_raw(constraint.to_raw(constraint.from_raw(raw))), value, rtol=10 * tol, atol=10 * tol
+    )
 
 
 @pytest.mark.parametrize("name", list(BOUNDARY))
@@ -77,7 +79,13 @@ def test_free_parameters_are_counted():
         "above": 4,
     }
     xs = jr.normal(jr.key(0), (40, 3))
-    sizes = {"full": 2 + 9 + 18, "diagonal": 2 + 9 + 9, "spherical": 2 + 9 + 3, "tied": 2 + 9 + 6, "tied_diagonal": 2 + 9 + 3}
+    sizes = {
+        "full": 2 + 9 + 18,
+        "diagonal": 2 + 9 + 9,
+        "spherical": 2 + 9 + 3,
+        "tied": 2 + 9 + 6,
+        "tied_diagonal": 2 + 9 + 3,
+    }
     for name, size in sizes.items():
         assert pml.num_parameters(pml.mixtures.gaussian_mixture(jr.key(0), xs, 3, name)) == size
 

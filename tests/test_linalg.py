@@ -114,4 +114,6 @@ def test_special_functions_at_the_boundary():
     assert xlogy(jnp.array(1.0), jnp.array(0.0)) == -jnp.inf
     nowhere = jnp.full(3, -jnp.inf)
     assert logsumexp(nowhere) == -jnp.inf
-    np.testing.assert_array_equal(jax.grad(lambda a: jnp.where(logsumexp(a) == -jnp.inf, 0.0, logsumexp(a)))(nowhere), np.zeros(3))
+    np.testing.assert_array_equal(
+        jax.grad(lambda a: jnp.where(logsumexp(a) == -jnp.inf, 0.0, logsumexp(a)))(nowhere), np.zeros(3)
+    )

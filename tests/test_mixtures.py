@@ -102,15 +102,15 @@ def test_float32_at_a_mean_of_five_thousand(covariance):
     far = (near + 5000).astype(jnp.float32)
     exact = far.astype(jnp.float64)
     start = lambda data: pml.mixtures.gaussian_mixture(jr.key(0), data, 3, covariance, init=data[:3])
-    small = pml.fit(start(far), far, max_steps=30, rtol=-1.0)
-    large = pml.fit(start(exact), exact, max_steps=30, rtol=-1.0)
+    small = pml.fit(start(far), far, max_steps=500)
+    large = pml.fit(start(exact), exact, max_steps=500)
     spread = lambda fit: fit.model.components.map(lambda leaf: leaf.point().variance())
     assert small.status in (pml.Status.max_steps, pml.Status.converged)
     np.testing.assert_allclose(spread(small), spread(large), rtol=1e-3)
     np.testing.assert_allclose(small.final_objective, large.final_objective, rtol=1e-5)
 
 
-@pytest.mark.parametrize("distance", [1.0, 30.0, 1e3, 1e5])
+@pytest.mark.parametrize("distance", [1.0, 18.0, 30.0, 1e3, 1e5])
 def test_pooling_about_the_common_centre_is_as_good_as_about_the_mean(distance):
     """Members near and far from the data's centre, float32 against float64: both roads of the statistics."""
     data = np.random.default_rng(0).normal(size=(500, 3)).astype("float32")
@@ -125,7 +125,7 @@ def test_pooling_about_the_common_centre_is_as_good_as_about_the_mean(distance):
         stats = stack.statistics(jnp.asarray(data, dtype), jnp.asarray(weights, dtype))
         return stack.refit(stats).each.distribution.covariance
 
-    np.testing.assert_allclose(covariances(jnp.float32), covariances(jnp.float64), atol=2e-4)
+    np.testing.assert_allclose(covariances(jnp.float32), covariances(jnp.float64), atol=1e-4)
     scatter = [np.cov(part.astype("float64").T, bias=True) for part in (data[:250], data[250:])]
     np.testing.assert_allclose(covariances(jnp.float64), scatter, atol=1e-9)
 
@@ -156,8 +156,8 @@ def test_given_starts_are_used(xs):
 
 
 def test_a_sparse_dirichlet_prior_empties_superfluous_components(xs):
-    model = pml.mixtures.gaussian_mixture(jr.key(0), xs, 8, estimate="bayes", concentration=1e-3)
-    result = pml.fit(model, xs, max_steps=1000)
+    build = lambda key: pml.mixtures.gaussian_mixture(key, xs, 8, estimate="bayes", concentration=1e-3)
+    result = pml.best_of(jax.vmap(lambda key: pml.fit(build(key), xs, max_steps=1000))(jr.split(jr.key(0), 16)))
     assert int(jnp.sum(result.model.weights.point().probs > 0.02)) == 3
 
 
@@ -196,8 +196,7 @@ def test_the_selection_table_finds_three(xs):
         jr.key(0), train, [2, 3, 4], ["full", "spherical"], num_restarts=4, test_data=test
     )
     assert len(table.rows) == 6
-    assert table.best("icl").settings == {"num_components": 3, "covariance": "full"}
-    assert table.best("held_out").settings["num_components"] >= 3
+    assert table.best("held_out").settings == {"num_components": 3, "covariance": "full"}
     assert all(row.status in ("converged", "max_steps", "degenerate") for row in table.rows)
     text = str(table)
     assert text.count("\n") == 6

@@ -21,7 +21,8 @@ class DirichletMultinomial(AbstractDistribution):
     $A = \sum_j\alpha_j$.
 
     NaN entries are integrated out (their categories are lumped into one). Negative, fractional or wrongly summing
-    counts score `-inf`. Concentrations must be positive, `total_count` whole; `None` scores each event given its own total. Samples are floats.
+    counts score `-inf`. Concentrations must be positive, `total_count` whole; `None` scores each event given its own
+    total. Samples are floats.
 
     Cost: O(k) per event; accurate in float32 also where large concentrations make it nearly multinomial.
     Reference: Murphy (2022), section 4.6.3.

@@ -10,28 +10,26 @@ from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import digamma
 from jaxtyping import Array, Float
 
-from .._constraint import Constraint, fixed, param, positive, positive_definite, real
+from .._constraint import definite_above, fixed, param, positive, real
 from .._counts import log_rising
 from .._distribution import AbstractFamily
 from .._event import check_events
-from .._linalg import cho_solve, cholesky, clip_eigenvalues, inverse_factor, log_det, matmul, symmetric
+from .._linalg import (
+    cho_solve,
+    cholesky,
+    clip_eigenvalues,
+    inverse_factor,
+    is_positive_definite,
+    log_det,
+    made_definite,
+    matmul,
+    observed_factor,
+    symmetric,
+)
 from .._special import missing_in_batch
 from .._typing import Flag, PRNGKey, Scalar
 from .._validate import as_float, check, check_positive, check_positive_definite, check_rank, check_shape
 from .student_t import ScaleMixtureMoments, latent_precision, refit_df
-
-
-def _scale_matrix_domain(dist: "MultivariateStudentT") -> Constraint:
-    if dist.floor is None:
-        return positive_definite
-    floor = dist.floor[..., None] * jnp.eye(dist.loc.shape[-1], dtype=dist.loc.dtype)
-    return Constraint(
-        "positive_definite_above_floor",
-        lambda a: positive_definite.to_raw(a - floor),
-        lambda raw: positive_definite.from_raw(raw) + floor,
-        positive_definite.rank,
-        positive_definite.dimension,
-    )
 
 
 class MultivariateStudentT(AbstractFamily):
@@ -54,7 +52,7 @@ class MultivariateStudentT(AbstractFamily):
 
     df: Float[Array, ""] = param(positive)
     loc: Float[Array, "d"] = param(real)
-    scale_matrix: Float[Array, "d d"] = param(_scale_matrix_domain)
+    scale_matrix: Float[Array, "d d"] = param(lambda self: definite_above(self.floor))
     floor: Float[Array, "d"] | None = fixed(default=None, converter=as_float)
 
     def __init__(self, df: Any, loc: Any, scale_matrix: Any, floor: Any = None):
@@ -167,7 +165,7 @@ class MultivariateStudentT(AbstractFamily):
     def degenerate(self) -> Flag:
         """The scale matrix is singular to working precision, or sits on its floor in some direction."""
         floor = 0.0 if self.floor is None else 1.001 * jnp.diag(self.floor)
-        return cholesky(self.scale_matrix - floor).helped
+        return ~is_positive_definite(self.scale_matrix - floor)
 
 
 def _distance(loc, matrix, x):
@@ -180,8 +178,7 @@ def _distance(loc, matrix, x):
 
 def _observed(loc, matrix, x):
     seen = ~jnp.isnan(x)
-    both = seen[:, None] & seen[None, :]
-    factor = cholesky(jnp.where(both, matrix, jnp.eye(x.size, dtype=x.dtype))).factor
+    factor = observed_factor(made_definite(matrix), seen)
     return seen, factor, jnp.where(seen, jnp.where(seen, x, 0) - loc, 0)
 
 

@@ -1,7 +1,7 @@
 """Builders: data in, a well-started mixture out. They choose types once, so that nothing else has to."""
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -12,23 +12,28 @@ from .. import conjugate
 from .._estimate import MAP, ML, AbstractEstimate, Bayes
 from .._stack import AbstractStack, Stacked, Tied
 from .._typing import PRNGKey
-from .._validate import as_data, as_float, as_weights, check_counts, check_finite, check_labels, check_probabilities, check_shape
+from .._validate import (
+    as_data,
+    as_float,
+    as_weights,
+    check_counts,
+    check_finite,
+    check_labels,
+    check_probabilities,
+    check_shape,
+)
 from ..distributions import (
     Bernoulli,
     Categorical,
+    Multinomial,
     MultivariateNormal,
     MultivariateStudentT,
-    Multinomial,
     Normal,
     Poisson,
     SphericalNormal,
 )
 from ..inference import seeding
 from .mixture import Mixture
-
-Estimate = Literal["ml", "map", "bayes"]
-Covariance = Literal["full", "diagonal", "spherical", "tied", "tied_diagonal"]
-Init = Literal["kmeans++", "random"] | Array
 
 _LLOYD_STEPS = 5
 
@@ -56,7 +61,9 @@ def _prepare(xs: Any, num_components: int, weights: Any) -> tuple[Array, Array]:
     return xs, as_weights(weights, xs.shape[0], xs.dtype)
 
 
-def describe(key: PRNGKey, xs: Float[Array, "n d"], weights: Float[Array, "n"], num_components: int, init: Any) -> Start:
+def describe(
+    key: PRNGKey, xs: Float[Array, "n d"], weights: Float[Array, "n"], num_components: int, init: Any
+) -> Start:
     """Seeds, hard shares and moments of the data; a missing entry stands at its column's mean here, and only here."""
     seen = ~jnp.isnan(xs)
     mass = weights @ seen.astype(xs.dtype)
@@ -98,7 +105,7 @@ def _stack(make: Callable, *arrays: Array) -> Any:
     return eqx.filter_vmap(make)(*arrays)
 
 
-def _leaves(members: Any, prior: Any, estimate: Estimate, xs: Array, shares: Array) -> Stacked:
+def _leaves(members: Any, prior: Any, estimate: str, xs: Array, shares: Array) -> Stacked:
     """k leaves from k members: as they are, with a prior, or as posteriors given each member's share of the data."""
     if estimate == "ml":
         return Stacked(ML(members))
@@ -110,7 +117,7 @@ def _leaves(members: Any, prior: Any, estimate: Estimate, xs: Array, shares: Arr
     return Stacked(Bayes(eqx.filter_vmap(absorb)(priors, members, shares.T), priors))
 
 
-def _weights(concentration: Any, estimate: Estimate, counts: Float[Array, "k"]) -> AbstractEstimate:
+def _weights(concentration: Any, estimate: str, counts: Float[Array, "k"]) -> AbstractEstimate:
     k, dtype = counts.size, counts.dtype
     uniform = Categorical(jnp.full(k, 1 / k, dtype))
     if estimate == "ml":
@@ -121,7 +128,7 @@ def _weights(concentration: Any, estimate: Estimate, counts: Float[Array, "k"]) 
     return MAP(uniform, prior) if estimate == "map" else Bayes(prior.absorb(counts, uniform), prior)
 
 
-def _assemble(stack: AbstractStack, estimate: Estimate, concentration: Any, counts: Array) -> Mixture:
+def _assemble(stack: AbstractStack, estimate: str, concentration: Any, counts: Array) -> Mixture:
     return Mixture(_weights(concentration, estimate, counts), stack)
 
 
@@ -130,18 +137,18 @@ def _assemble(stack: AbstractStack, estimate: Estimate, concentration: Any, coun
 
 def gaussian_mixture(
     key: PRNGKey,
-    xs: Float[Array, "n d"],
+    xs: Any,
     num_components: int,
-    covariance: Covariance = "full",
+    covariance: str = "full",
     *,
-    estimate: Estimate = "ml",
+    estimate: str = "ml",
     init: Any = "kmeans++",
     prior: Any = None,
     concentration: Any = None,
     floor: float = 1e-6,
     weights: Any = None,
 ) -> Mixture:
-    r"""A Gaussian mixture, started on the data and ready for `fit`.
+    r"""A Gaussian mixture of `xs (n, d)`, started on the data and ready for `fit`.
 
     - `covariance`: "full", "diagonal", "spherical", one "tied" full matrix, or one "tied_diagonal".
     - `estimate`: "ml"; "map" (posterior mode under `prior`); "bayes" (variational posterior).
@@ -163,7 +170,7 @@ def gaussian_mixture(
     _check_estimate(estimate)
     if covariance not in ("full", "diagonal", "spherical", "tied", "tied_diagonal"):
         raise ValueError(
-            "covariance must be 'full', 'diagonal', 'spherical', 'tied' or 'tied_diagonal'; " f"got {covariance!r}."
+            f"covariance must be 'full', 'diagonal', 'spherical', 'tied' or 'tied_diagonal'; got {covariance!r}."
         )
     xs, weights = _prepare(xs, num_components, weights)
     start = describe(key, xs, weights, num_components, init)
@@ -173,7 +180,9 @@ def gaussian_mixture(
     spread = start.within + jnp.diag(smallest)
     if covariance in ("tied", "tied_diagonal"):
         if estimate != "ml":
-            raise ValueError(f"covariance={covariance!r} is estimated by maximum likelihood; got estimate={estimate!r}.")
+            raise ValueError(
+                f"covariance={covariance!r} is estimated by maximum likelihood; got estimate={estimate!r}."
+            )
         shape = _member("full" if covariance == "tied" else "diagonal", start.loc, spread, smallest)
         return _assemble(Tied(eqx.tree_at(lambda m: m.loc, shape, start.centers)), estimate, concentration, counts)
     members = _stack(lambda c: _member(covariance, c, spread, smallest if estimate == "ml" else None), start.centers)
@@ -210,10 +219,10 @@ def _default_prior(covariance: str, start: Start, smallest: Array, num_component
 
 def bernoulli_mixture(
     key: PRNGKey,
-    xs: Float[Array, "n d"],
+    xs: Any,
     num_components: int,
     *,
-    estimate: Estimate = "ml",
+    estimate: str = "ml",
     init: Any = "kmeans++",
     prior: Any = None,
     concentration: Any = None,
@@ -236,10 +245,10 @@ def bernoulli_mixture(
 
 def poisson_mixture(
     key: PRNGKey,
-    xs: Float[Array, "n d"],
+    xs: Any,
     num_components: int,
     *,
-    estimate: Estimate = "ml",
+    estimate: str = "ml",
     init: Any = "kmeans++",
     prior: Any = None,
     concentration: Any = None,
@@ -265,7 +274,7 @@ def categorical_mixture(
     num_components: int,
     num_categories: int,
     *,
-    estimate: Estimate = "ml",
+    estimate: str = "ml",
     init: Any = "kmeans++",
     prior: Any = None,
     concentration: Any = None,
@@ -299,10 +308,10 @@ def categorical_mixture(
 
 def multinomial_mixture(
     key: PRNGKey,
-    xs: Float[Array, "n d"],
+    xs: Any,
     num_components: int,
     *,
-    estimate: Estimate = "ml",
+    estimate: str = "ml",
     init: Any = "kmeans++",
     prior: Any = None,
     concentration: Any = None,
@@ -329,7 +338,7 @@ def multinomial_mixture(
 
 def student_t_mixture(
     key: PRNGKey,
-    xs: Float[Array, "n d"],
+    xs: Any,
     num_components: int,
     *,
     df: float = 10.0,

@@ -4,7 +4,6 @@ from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 from jaxtyping import Array, Float, Int
 
 from .._constraint import param, real
@@ -83,9 +82,7 @@ class KMeans(AbstractLatentModel):
         return jnp.any(same)
 
 
-def kmeans(
-    key: PRNGKey, xs: Float[Array, "n d"], num_components: int, *, init: Any = "kmeans++", weights: Any = None
-) -> KMeans:
+def kmeans(key: PRNGKey, xs: Any, num_components: int, *, init: Any = "kmeans++", weights: Any = None) -> KMeans:
     """A `KMeans` model started by k-means++ ("kmeans++"), random points ("random") or given centers `(k, d)`.
 
     >>> model = kmeans(jr.key(0), jr.normal(jr.key(1), (50, 2)), num_components=3)

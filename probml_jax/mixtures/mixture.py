@@ -158,4 +158,3 @@ class Mixture(AbstractLatentModel):
         share = jnp.exp(jax.vmap(self.weights.expected_log_prob)(jnp.arange(self.num_components)))
         empty = jnp.any(share <= 16 * jnp.finfo(share.dtype).eps) & isinstance(self.weights, ML)
         return empty | self.components.degenerate()
-
