@@ -10,6 +10,7 @@ from . import inference as inference
 from . import mixtures as mixtures
 from . import selection as selection
 from ._conjugate import AbstractConjugatePrior as AbstractConjugatePrior
+from ._conjugate import AbstractLocationPrior as AbstractLocationPrior
 from ._constraint import above as above
 from ._constraint import constrain as constrain
 from ._constraint import fixed as fixed

@@ -101,6 +101,30 @@ class AbstractConjugatePrior(eqx.Module):
         return *_centred(member, xs, weights), xs, weights
 
 
+class AbstractLocationPrior(AbstractConjugatePrior):
+    r"""A prior of location families: a spread, and a location given the spread.
+
+    The extra methods serve k members that share their spread (`Tied`): locations $\mu_k$ are independent given one
+    $\Sigma$, so that a stack of k posteriors has stacked locations and strengths, and one spread.
+    """
+
+    @abstractmethod
+    def tie(self, posteriors: Self) -> Self:
+        """k stacked posteriors of this prior, their evidence about the spread pooled into one."""
+
+    @abstractmethod
+    def shared_mode(self, num_members: int) -> AbstractFamily:
+        """The member at the joint mode when `num_members` of them share the spread."""
+
+    @abstractmethod
+    def spread_log_prob(self, member: AbstractFamily) -> Scalar:
+        """Log density of the member's spread alone."""
+
+    @abstractmethod
+    def spread_kl(self, other: Self) -> Scalar:
+        """KL(self || other) between the distributions of the spread alone."""
+
+
 @eqx.filter_jit
 def _centred(member: AbstractFamily, xs, weights) -> tuple[Statistics, AbstractFamily]:
     """Statistics around the data's own location, which a first pass finds.

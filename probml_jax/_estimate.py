@@ -55,7 +55,7 @@ def _zero(tree) -> Scalar:
     return jnp.zeros((), float_dtype(tree))
 
 
-def _with_constants_of(new: AbstractFamily, old: AbstractFamily) -> AbstractFamily:
+def with_constants_of(new: AbstractFamily, old: AbstractFamily) -> AbstractFamily:
     """Parameters of `new`, known constants (a floor, a number of trials) of `old`: the structure is stable."""
     constants = [f.name for f in dataclasses.fields(old) if "constraint" not in f.metadata]
     return dataclasses.replace(new, **{name: getattr(old, name) for name in constants})
@@ -111,7 +111,7 @@ class MAP(AbstractEstimate):
 
     def refit(self, stats: Statistics) -> Self:
         mode = self.prior.absorb(stats, self.distribution).mode()
-        return MAP(_with_constants_of(mode, self.distribution), self.prior)
+        return MAP(with_constants_of(mode, self.distribution), self.prior)
 
     def log_prior(self) -> Scalar:
         return self.prior.log_prob(self.distribution)

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ._distribution import AbstractFamily
-from ._estimate import ML, AbstractEstimate
+from ._estimate import MAP, ML, AbstractEstimate, Bayes, with_constants_of
 from ._typing import Array, Flag, Float, Int, Scalar, Statistics
-from ._validate import float_dtype, is_concrete
+from ._validate import is_concrete
 
 
 class AbstractStack(eqx.Module):
@@ -112,52 +112,84 @@ class Stacked(AbstractStack):
 class Tied(AbstractStack):
     r"""k members of a location family that share their spread: $\mu_k$ differ, $\Sigma$ is one.
 
-    `distribution` holds the locations stacked, `loc (k, d)`, and everything else once. The M-step pools the
-    scatter of all members around their own new locations.
+    `each` is an `ML`, `MAP` or `Bayes` leaf in which locations (for `Bayes` also strengths) are stacked, `loc (k, d)`,
+    and everything else stands once; the prior of `MAP` and `Bayes` is an `AbstractLocationPrior` and is not stacked.
+    The M-step pools the scatter of all members around their own new locations.
     """
 
-    distribution: AbstractFamily
+    each: AbstractEstimate
 
     @property
     def size(self) -> int:
-        return self.distribution.loc.shape[0]
-
-    def _axes(self):
-        nothing = jax.tree_util.tree_map(lambda _: None, self.distribution)
-        return eqx.tree_at(lambda d: d.loc, nothing, 0, is_leaf=lambda x: x is None)
+        return _stacked_fields(self.each)[0].shape[0]
 
     def _vmap(self, function, *rest):
-        return eqx.filter_vmap(function, in_axes=(self._axes(), *[0] * len(rest)))(self.distribution, *rest)
+        nothing = jax.tree_util.tree_map(lambda _: None, self.each)
+        fields = _stacked_fields(self.each)
+        axes = eqx.tree_at(_stacked_fields, nothing, (0,) * len(fields), is_leaf=lambda x: x is None)
+        return eqx.filter_vmap(function, in_axes=(axes, *[0] * len(rest)))(self.each, *rest)
 
     def expected_log_probs(self, xs) -> Float[Array, "k n"]:
         return self.map(lambda leaf: jax.vmap(leaf.expected_log_prob)(xs))
 
     def statistics(self, xs, weights: Float[Array, "k n"]) -> Statistics:
-        return self._vmap(lambda member, w: member.statistics(xs, w), weights)
+        return self._vmap(lambda leaf, w: leaf.statistics(xs, w), weights)
 
     def refit(self, stats: Statistics) -> Self:
-        count, first, second = stats
-        around = jax.vmap(lambda c: jnp.broadcast_to(c, first.shape[1:]))(count)
-        shift = first / jnp.where(around == 0, 1, around)
-        outer = jax.vmap(jnp.outer)(shift, first) if second.ndim > first.ndim else shift * first
-        residual = type(stats)(jnp.sum(count, 0), jnp.zeros_like(first[0]), jnp.sum(second - outer, 0))
-        spread = self.member(0).distribution.refit(residual)  # its location does not move: the residual has mean zero
-        return Tied(eqx.tree_at(lambda d: d.loc, spread, self.distribution.loc + shift))
+        leaf = self.each
+        if isinstance(leaf, ML):
+            return Tied(ML(_pool_spread(self.member(0).distribution, leaf.distribution.loc, stats)))
+        posteriors = self._vmap(lambda leaf, s: leaf.prior.absorb(s, _center(leaf)), stats)
+        shared = Tied(Bayes(leaf.prior.tie(posteriors), leaf.prior))
+        if isinstance(leaf, Bayes):
+            return shared
+        modes = shared.map(lambda leaf: leaf.posterior.shared_mode(self.size))
+        one = jax.tree_util.tree_map(lambda a: a[0], modes)
+        mode = with_constants_of(one, self.member(0).distribution)
+        return Tied(MAP(eqx.tree_at(lambda d: d.loc, mode, modes.loc), leaf.prior))
 
     def log_prior(self) -> Scalar:
-        return jnp.zeros((), float_dtype(self.distribution))
+        """Each member's own, less the shared spread's part that it counts again."""
+        total = jnp.sum(self.map(lambda leaf: leaf.log_prior()))
+        one = self.member(0)
+        if isinstance(one, MAP):
+            return total - (self.size - 1) * one.prior.spread_log_prob(one.distribution)
+        if isinstance(one, Bayes):
+            return total + (self.size - 1) * one.posterior.spread_kl(one.prior)
+        return total
 
     def map(self, function: Callable[[Any], Any]) -> Any:
-        return self._vmap(lambda member: function(ML(member)))
+        return self._vmap(function)
 
     def member(self, index: Int[Array, ""] | int) -> AbstractEstimate:
-        return ML(eqx.tree_at(lambda d: d.loc, self.distribution, self.distribution.loc[index]))
+        chosen = tuple(a[index] for a in _stacked_fields(self.each))
+        return eqx.tree_at(_stacked_fields, self.each, chosen)
 
     def indistinct(self) -> bool:
-        return _all_equal(self.distribution.loc)
+        return _all_equal(_stacked_fields(self.each)[0])
 
     def validate(self, xs) -> None:
         self.member(0).validate(xs)
 
     def degenerate(self) -> Flag:
         return self.member(0).degenerate()
+
+
+def _stacked_fields(leaf: AbstractEstimate) -> tuple:
+    """The arrays of a tied leaf that differ from member to member."""
+    return (leaf.posterior.loc, leaf.posterior.strength) if isinstance(leaf, Bayes) else (leaf.distribution.loc,)
+
+
+def _center(leaf: AbstractEstimate) -> AbstractFamily:
+    return leaf.posterior.expected()[0] if isinstance(leaf, Bayes) else leaf.distribution
+
+
+def _pool_spread(one: AbstractFamily, locs: Float[Array, "k d"], stats: Statistics) -> AbstractFamily:
+    """Maximum likelihood: new locations, and one spread from the scatter around them."""
+    count, first, second = stats
+    around = jax.vmap(lambda c: jnp.broadcast_to(c, first.shape[1:]))(count)
+    shift = first / jnp.where(around == 0, 1, around)
+    outer = jax.vmap(jnp.outer)(shift, first) if second.ndim > first.ndim else shift * first
+    residual = type(stats)(jnp.sum(count, 0), jnp.zeros_like(first[0]), jnp.sum(second - outer, 0))
+    # the residual has mean zero, so the location of `one` does not move
+    return eqx.tree_at(lambda d: d.loc, one.refit(residual), locs + shift)

@@ -258,7 +258,11 @@ MODELS = {
         for estimate in ("ml", "map", "bayes")
     },
     "gaussian_mixture_tied_ml": _gaussian("tied"),
+    "gaussian_mixture_tied_map": _gaussian("tied", "map"),
+    "gaussian_mixture_tied_bayes": _gaussian("tied", "bayes"),
     "gaussian_mixture_tied_diagonal_ml": _gaussian("tied_diagonal"),
+    "gaussian_mixture_tied_diagonal_map": _gaussian("tied_diagonal", "map"),
+    "gaussian_mixture_tied_diagonal_bayes": _gaussian("tied_diagonal", "bayes"),
     "gaussian_mixture_missing_full": _gaussian("full", holes=True),
     "gaussian_mixture_missing_full_bayes": _gaussian("full", "bayes", holes=True),
     "gaussian_mixture_missing_spherical": _gaussian("spherical", holes=True),

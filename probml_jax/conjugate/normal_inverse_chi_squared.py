@@ -2,11 +2,12 @@
 
 from typing import Any, Self
 
+import equinox as eqx
 import jax.numpy as jnp
 from jax.scipy.special import digamma
 from jaxtyping import Array, ArrayLike, Float, Shaped
 
-from .._conjugate import AbstractConjugatePrior, expected_score
+from .._conjugate import AbstractLocationPrior, expected_score
 from .._constraint import param, positive, real
 from .._event import common_event
 from .._typing import PRNGKey, Scalar
@@ -17,7 +18,7 @@ from ..distributions.normal_inverse_chi_squared import NormalInverseChiSquared a
 from ..distributions.student_t import StudentT
 
 
-class NormalInverseChiSquared(AbstractConjugatePrior):
+class NormalInverseChiSquared(AbstractLocationPrior):
     r"""$v_j \sim \text{Scaled-Inv-}\chi^2(\nu_j, \sigma_j^2)$, $\mu_j \mid v_j \sim N(m_j, v_j/\kappa_j)$, $x_{ij}
     \sim N(\mu_j, v_j)$.
 
@@ -90,6 +91,20 @@ class NormalInverseChiSquared(AbstractConjugatePrior):
 
     def kl(self, other: Self) -> Scalar:
         return self.distribution.kl(other.distribution)
+
+    def tie(self, posteriors: Self) -> Self:
+        df = self.df + jnp.sum(posteriors.df - self.df[None], axis=0)
+        gained = jnp.sum(posteriors.df * posteriors.scale - (self.df * self.scale)[None], axis=0)
+        return eqx.tree_at(lambda p: (p.df, p.scale), posteriors, (df, (self.df * self.scale + gained) / df))
+
+    def shared_mode(self, num_members: int) -> Normal:
+        return _member(self.loc, self.df * self.scale / (self.df + 2 + num_members))
+
+    def spread_log_prob(self, member: Normal) -> Scalar:
+        return self.distribution.variance.log_prob(member.scale**2)
+
+    def spread_kl(self, other: Self) -> Scalar:
+        return self.distribution.variance.kl(other.distribution.variance)
 
 
 def _member(loc, variance):

@@ -2,10 +2,11 @@
 
 from typing import Any, ClassVar, Self
 
+import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._conjugate import AbstractConjugatePrior, expected_score
+from .._conjugate import AbstractLocationPrior, expected_score
 from .._constraint import above, param, positive, positive_definite, real
 from .._linalg import symmetric
 from .._typing import PRNGKey, Scalar
@@ -17,7 +18,7 @@ from ..distributions.normal_inverse_wishart import check_normal_inverse_wishart
 from ..distributions.wishart import log_det_of_standard
 
 
-class NormalInverseWishart(AbstractConjugatePrior):
+class NormalInverseWishart(AbstractLocationPrior):
     r"""$\Sigma \sim IW(\nu, S)$, $\mu \mid \Sigma \sim N(m, \Sigma/\kappa)$, events $x_i \sim N(\mu, \Sigma)$.
 
     After $n$ events with mean $\bar x$ and *centred* scatter $S_x$: $\kappa_n = \kappa + n$, $\nu_n = \nu + n$, $m_n
@@ -94,3 +95,17 @@ class NormalInverseWishart(AbstractConjugatePrior):
 
     def kl(self, other: Self) -> Scalar:
         return self.distribution.kl(other.distribution)
+
+    def tie(self, posteriors: Self) -> Self:
+        scale = self.scale + jnp.sum(posteriors.scale - self.scale[None], axis=0)
+        df = self.df + jnp.sum(posteriors.df - self.df)
+        return eqx.tree_at(lambda p: (p.scale, p.df), posteriors, (scale, df))
+
+    def shared_mode(self, num_members: int) -> MultivariateNormal:
+        return MultivariateNormal(self.loc, self.scale / (self.df + self.loc.size + 1 + num_members))
+
+    def spread_log_prob(self, member: MultivariateNormal) -> Scalar:
+        return self.distribution.covariance.log_prob(member.covariance)
+
+    def spread_kl(self, other: Self) -> Scalar:
+        return self.distribution.covariance.kl(other.distribution.covariance)

@@ -178,17 +178,26 @@ def gaussian_mixture(
     shares = start.shares * weights[:, None]
     counts = jnp.sum(shares, axis=0)
     spread = start.within + jnp.diag(smallest)
-    if covariance in ("tied", "tied_diagonal"):
-        if estimate != "ml":
-            raise ValueError(
-                f"covariance={covariance!r} is estimated by maximum likelihood; got estimate={estimate!r}."
-            )
-        shape = _member("full" if covariance == "tied" else "diagonal", start.loc, spread, smallest)
-        return _assemble(Tied(eqx.tree_at(lambda m: m.loc, shape, start.centers)), estimate, concentration, counts)
-    members = _stack(lambda c: _member(covariance, c, spread, smallest if estimate == "ml" else None), start.centers)
+    shape = {"tied": "full", "tied_diagonal": "diagonal"}.get(covariance, covariance)
     if prior is None and estimate != "ml":
-        prior = _default_prior(covariance, start, smallest, num_components)
-    return _assemble(_leaves(members, prior, estimate, xs, shares), estimate, concentration, counts)
+        prior = _default_prior(shape, start, smallest, num_components)
+    make = lambda center: _member(shape, center, spread, smallest if estimate == "ml" else None)
+    if shape == covariance:
+        stack = _leaves(_stack(make, start.centers), prior, estimate, xs, shares)
+    else:
+        stack = _tied(eqx.tree_at(lambda m: m.loc, make(start.loc), start.centers), prior, estimate, xs, shares)
+    return _assemble(stack, estimate, concentration, counts)
+
+
+def _tied(members: Any, prior: Any, estimate: str, xs: Array, shares: Array) -> Tied:
+    if estimate == "ml":
+        return Tied(ML(members))
+    start = Tied(MAP(members, prior))
+    if estimate == "map":
+        return start
+    posteriors = start.map(lambda leaf: leaf.distribution)
+    posteriors = eqx.filter_vmap(lambda m, w: prior.absorb(m.statistics(xs, w), m))(posteriors, shares.T)
+    return Tied(Bayes(prior.tie(posteriors), prior))
 
 
 def _member(covariance: str, loc: Array, spread: Array, floor: Array | None) -> Any:

@@ -75,7 +75,7 @@ def test_twenty_steps_of_em_are_scikit_learns(covariance):
     xs = jnp.asarray(data)
     ours = pml.mixtures.gaussian_mixture(jr.key(0), xs, 3, covariance, init=data[:3])
     if covariance == "tied":
-        dist = ours.components.distribution
+        dist = ours.components.each.distribution
         precisions = np.linalg.inv(dist.covariance)
     elif covariance == "full":
         dist = ours.components.each.distribution
