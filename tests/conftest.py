@@ -22,3 +22,16 @@ def pytest_collection_modifyitems(items):
     for item in items:
         name = getattr(item, "callspec", None) and item.callspec.params.get("name")
         item.add_marker(pytest.mark.xdist_group(f"{item.path.stem}-{name or item.name}"))
+
+
+_tests_since = 0
+
+
+@pytest.fixture(autouse=True)
+def _bounded_caches():
+    """Thousands of compiled programs exhaust a process's memory maps: drop them now and then."""
+    global _tests_since
+    _tests_since += 1
+    if _tests_since % 300 == 0:
+        jax.clear_caches()
+    return

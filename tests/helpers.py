@@ -240,7 +240,8 @@ def _built(builder, data, **settings):
 
 def _mixture_of_mixtures(dtype):
     xs = _clusters(dtype)
-    parts = eqx.filter_vmap(lambda key: pml.mixtures.gaussian_mixture(key, xs, 2, "diagonal"))(jr.split(jr.key(1), 2))
+    build = lambda start: pml.mixtures.gaussian_mixture(jr.key(0), xs, 2, "diagonal", init=start)
+    parts = eqx.filter_vmap(build)(jnp.stack([xs[:2], xs[2:4]]))
     weights = pml.ML(pml.distributions.Categorical(jnp.asarray([0.4, 0.6], dtype)))
     return pml.mixtures.Mixture(weights, pml.Stacked(pml.Nested(parts))), xs
 

@@ -208,7 +208,7 @@ def _numeric(function, x, index, eps=1e-5):
     return (function(x.at[index].add(eps)) - function(x.at[index].add(-eps))) / (2 * eps)
 
 
-@pytest.mark.parametrize("estimate", ["ml", "map", "bayes"])
+@pytest.mark.parametrize("estimate", ["ml", "bayes"])
 def test_gradients_through_a_converged_em_in_weights_and_data(xs, estimate):
     start = pml.mixtures.gaussian_mixture(jr.key(2), xs, num_components=2, estimate=estimate)
     settings = {"max_steps": 3000, "rtol": 1e-16}
@@ -219,6 +219,8 @@ def test_gradients_through_a_converged_em_in_weights_and_data(xs, estimate):
     slope = jax.grad(of_weights)(ones)
     for i in [int(jnp.argmax(jnp.abs(slope))), 7]:
         np.testing.assert_allclose(slope[i], _numeric(of_weights, ones, i), rtol=1e-5, atol=1e-9)
+    if estimate == "bayes":
+        return  # the data enter all three alike; two compilations are enough
     slope = jax.grad(of_data)(xs)
     for index in [(3, 0), (70, 1)]:
         np.testing.assert_allclose(slope[index], _numeric(of_data, xs, index), rtol=1e-5, atol=1e-9)

@@ -309,7 +309,7 @@ def _shared_moments(dist, xs, weights):
 
 
 def _far(dist, xs):
-    """Whether `_shared_moments` could cost more than 1e-4 (float32) or 1e-10 (float64) of a covariance."""
+    """Whether `_shared_moments` could cost more than 2e-4 (float32) or 1e-10 (float64) of a covariance."""
     shift = dist.loc - jnp.mean(xs, axis=0)
     limit = 100.0 if jnp.finfo(xs.dtype).bits <= 32 else 5e4
     return ~jnp.all(shift**2 <= limit * jnp.diagonal(dist.covariance))

@@ -22,17 +22,16 @@ everywhere = pytest.mark.parametrize("dtype", DTYPES)
 every_model = pytest.mark.parametrize("name", list(MODELS))
 every_smooth_model = pytest.mark.parametrize("name", [name for name in MODELS if name != "kmeans"])
 # one of each kind, for the laws that take long to compile
-some_models = pytest.mark.parametrize(
-    "name",
-    [
-        "gaussian_mixture_full_ml",
-        "gaussian_mixture_diagonal_map",
-        "gaussian_mixture_full_bayes",
-        "gaussian_mixture_tied_ml",
-        "gaussian_mixture_missing_full",
-        "bernoulli_mixture_bayes",
-    ],
-)
+REPRESENTATIVE = [
+    "gaussian_mixture_full_ml",
+    "gaussian_mixture_diagonal_map",
+    "gaussian_mixture_full_bayes",
+    "gaussian_mixture_tied_map",
+    "gaussian_mixture_missing_full",
+    "student_t_mixture",
+    "bernoulli_mixture_bayes",
+]
+some_models = pytest.mark.parametrize("name", REPRESENTATIVE)
 
 
 @functools.cache
@@ -61,18 +60,17 @@ e_step = eqx.filter_jit(lambda model, data, weights: model.e_step(data, weights)
 take = lambda data, index: jax.tree_util.tree_map(lambda a: a[index], data)
 
 
-@everywhere
 @every_model
-def test_the_e_step_bound_is_the_weighted_sum_of_log_probs(name, dtype):
-    model, data, weights = make(name, dtype)
+def test_the_e_step_bound_is_the_weighted_sum_of_log_probs(name):
+    model, data, weights = make(name, "float64")
     _, bound = e_step(model, data, weights)
     scores = jax.jit(jax.vmap(model.log_prob))(data)
-    assert bound.dtype == scores.dtype == jnp.dtype(dtype)
-    np.testing.assert_allclose(bound, np.sum(np.asarray(weights, np.float64) * np.asarray(scores)), rtol=TOL[dtype])
+    np.testing.assert_allclose(bound, np.sum(np.asarray(weights) * np.asarray(scores)), rtol=1e-10)
 
 
-@everywhere
-@every_model
+@pytest.mark.parametrize(
+    ("name", "dtype"), [*[(name, "float64") for name in MODELS], *[(name, "float32") for name in REPRESENTATIVE]]
+)
 def test_every_step_of_em_climbs_and_keeps_type_and_dtype(name, dtype):
     model = make(name, dtype)[0]
     result = fitted(name, dtype)
@@ -178,12 +176,19 @@ def test_float32_agrees_with_float64(name):
 @pytest.mark.parametrize("name", [n for n in MODELS if "mixture" in n])
 def test_the_elbo_is_the_objective_at_the_posterior_and_lower_elsewhere(name):
     model, data, weights = make(name, "float64")
-    shares, _ = model.responsibilities(data)
-    objective = pml.objective(model, data, weights)
-    np.testing.assert_allclose(model.elbo(data, weights, shares), objective, rtol=1e-10)
-    other = jax.nn.softmax(jr.normal(jr.key(0), shares.shape), axis=0)
-    gap = jnp.sum(weights * jnp.sum(other * (jnp.log(other) - jnp.log(shares)), axis=0))
-    np.testing.assert_allclose(model.elbo(data, weights, other), objective - gap, rtol=1e-8)
+
+    @jax.jit
+    def compute():
+        shares, _ = model.responsibilities(data)
+        other = jax.nn.softmax(jr.normal(jr.key(0), shares.shape), axis=0)
+        gap = jnp.sum(weights * jnp.sum(other * (jnp.log(other) - jnp.log(shares)), axis=0))
+        bounds = model.elbo(data, weights, shares), model.elbo(data, weights, other)
+        return pml.objective(model, data, weights), *bounds, gap
+
+    objective, at_posterior, elsewhere, gap = compute()
+    np.testing.assert_allclose(at_posterior, objective, rtol=1e-10)
+    np.testing.assert_allclose(elsewhere, objective - gap, rtol=1e-8)
+    assert gap > 0
 
 
 @every_model
