@@ -17,12 +17,15 @@ def _numpy_niw(m0, k0, s0, v0, xs):
     return m0 + delta * n / kn, kn, s0 + centred.T @ centred + (k0 * n / kn) * np.outer(delta, delta), v0 + n
 
 
+def _prior(d: int) -> pml.conjugate.NormalInverseWishart:
+    f = lambda x: jnp.asarray(x, jnp.float32)
+    return pml.conjugate.NormalInverseWishart(f(np.zeros(d)), f(0.1), f(np.eye(d)), f(d + 2))
+
+
 def one_large(n: int = 200_000, d: int = 16) -> Row:
     data = np.random.default_rng(0).normal(size=(n, d)).astype("float32")
     xs = jnp.asarray(data)
-    prior = pml.conjugate.NormalInverseWishart(
-        loc=jnp.zeros(d), strength=jnp.float32(0.1), scale=jnp.eye(d), df=jnp.float32(d + 2)
-    )
+    prior = _prior(d)
     update = jax.jit(lambda x: prior.update(x))
     ours = measure(lambda: update(xs))
     theirs = measure(lambda: _numpy_niw(np.zeros(d, "f4"), 0.1, np.eye(d, dtype="f4"), d + 2, data))
@@ -32,9 +35,7 @@ def one_large(n: int = 200_000, d: int = 16) -> Row:
 def many_small(batch: int = 1000, n: int = 50, d: int = 4) -> Row:
     data = np.random.default_rng(0).normal(size=(batch, n, d)).astype("float32")
     xs = jnp.asarray(data)
-    prior = pml.conjugate.NormalInverseWishart(
-        loc=jnp.zeros(d), strength=jnp.float32(0.1), scale=jnp.eye(d), df=jnp.float32(d + 2)
-    )
+    prior = _prior(d)
     update = jax.jit(jax.vmap(lambda x: prior.update(x)))
     ours = measure(lambda: update(xs))
     start = (np.zeros(d, "f4"), 0.1, np.eye(d, dtype="f4"), d + 2)

@@ -67,3 +67,18 @@ def batch_center(x: Array) -> Array:
 @batch_center.def_vmap
 def _(axis_size, in_batched, x):
     return batch_center(jnp.mean(x, axis=0) if in_batched[0] else x), False
+
+
+@custom_vmap
+def is_stacked(x: Array) -> Array:
+    """Whether this code is vmapped over `x`: true for the parameters of a stack's members, false for a lone member.
+
+    A constant either way, so `lax.cond` on it costs nothing: it chooses between a form that shares work among members
+    and one that is best for a single member.
+    """
+    return jnp.array(False)
+
+
+@is_stacked.def_vmap
+def _(axis_size, in_batched, x):
+    return (jnp.array(True) if in_batched[0] else is_stacked(x)), False

@@ -25,7 +25,7 @@ from .._linalg import (
     observed_factor,
     symmetric,
 )
-from .._special import LOG_2PI, any_in_batch, batch_center, missing_in_batch
+from .._special import LOG_2PI, any_in_batch, batch_center, is_stacked, missing_in_batch
 from .._typing import Flag, PRNGKey, Scalar
 from .._validate import as_float, check_positive_definite, check_rank, check_shape
 
@@ -249,7 +249,8 @@ def _log_prob(loc, covariance, x):
     # held below 1e-4 nats in float32 and 1e-10 in float64
     size = jnp.sum(precision * (jnp.diagonal(covariance) + (center - loc) ** 2))
     limit = 400.0 if jnp.finfo(x.dtype).bits <= 32 else 1e5
-    rough = any_in_batch(~(jax.lax.stop_gradient(size) <= limit))
+    alone = ~is_stacked(jax.lax.stop_gradient(loc))
+    rough = alone | any_in_batch(~(jax.lax.stop_gradient(size) <= limit))
     return constant + jax.lax.cond(rough, _direct_quadratic, _shared_quadratic, loc, whiten, center, x)
 
 
@@ -318,7 +319,8 @@ def _far(dist, xs):
 def _complete_moments(dist, xs, weights):
     if xs.shape[1] > _MAX_SHARED:
         return _moments(dist, xs, weights)
-    return jax.lax.cond(any_in_batch(_far(dist, xs)), _moments, _shared_moments, dist, xs, weights)
+    alone = ~is_stacked(jax.lax.stop_gradient(dist.loc))
+    return jax.lax.cond(alone | any_in_batch(_far(dist, xs)), _moments, _shared_moments, dist, xs, weights)
 
 
 def _impute(loc, covariance, x):

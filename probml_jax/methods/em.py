@@ -14,7 +14,7 @@ from .._typing import Data, Scalar, Statistics
 
 # Measured: a block whose data fill about this much keeps the (components x block) intermediates of a mixture in
 # cache while its matrix products are still large enough to run on all cores.
-_BLOCK_BYTES = 1 << 19
+_BLOCK_BYTES = 1 << 18
 _MIN_BLOCK = 1024
 
 
