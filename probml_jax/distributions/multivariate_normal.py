@@ -28,9 +28,12 @@ from .._linalg import (
 from .._special import LOG_2PI, any_in_batch, batch_center, is_stacked, missing_in_batch
 from .._typing import Flag, PRNGKey, Scalar
 from .._validate import as_float, check_positive_definite, check_rank, check_shape
+from ..inference.blocks import pooled
 
 # beyond this many features the shared products of a block of events no longer fit the cache
 _MAX_SHARED = 32
+# events that hold a conditional covariance each at the same time
+_IMPUTED_BLOCK = 512
 
 
 class Moments(NamedTuple):
@@ -336,6 +339,10 @@ def _impute(loc, covariance, x):
 
 def _imputed_moments(dist, xs, weights):
     covariance = made_definite(dist.covariance)
-    filled, spread = jax.vmap(lambda x: _impute(dist.loc, covariance, x))(xs)
-    count, first, second = _moments(dist, filled, weights)
-    return Moments(count, first, second + jnp.tensordot(weights, spread, 1))
+
+    def moments(xs, weights):
+        filled, spread = jax.vmap(lambda x: _impute(dist.loc, covariance, x))(xs)
+        count, first, second = _moments(dist, filled, weights)
+        return Moments(count, first, second + jnp.tensordot(weights, spread, 1))
+
+    return pooled(moments, xs, weights, _IMPUTED_BLOCK)

@@ -11,10 +11,11 @@ from .._constraint import trainable
 from .._fit import AbstractMethod
 from .._model import AbstractLatentModel, AbstractModel
 from .._typing import Data, Scalar, Statistics
+from ..inference.blocks import pooled
 
 # Measured: a block whose data fill about this much keeps the (components x block) intermediates of a mixture in
 # cache while its matrix products are still large enough to run on all cores.
-_BLOCK_BYTES = 1 << 18
+_BLOCK_BYTES = 1 << 19
 _MIN_BLOCK = 1024
 
 
@@ -62,22 +63,4 @@ def pooled_e_step(
     model: AbstractLatentModel, data: Data, weights: Float[Array, "n"], batch_size: int | None
 ) -> tuple[Statistics, Scalar]:
     """The E-step of all units, block by block: memory stays bounded by one block."""
-    n = weights.shape[0]
-    block = min(batch_size or _block_size(data, n), n)
-    if block == n:
-        return model.e_step(data, weights)
-    num_blocks = -(-n // block)
-
-    @jax.checkpoint  # gradients through a fit recompute a block instead of storing all of them
-    def one_block(i):
-        # the last block starts early enough to be whole; units it repeats get no weight
-        start = jnp.minimum(i * block, n - block)
-        take = lambda a: jax.lax.dynamic_slice_in_dim(a, start, block)
-        fresh = start + jnp.arange(block) >= i * block
-        return model.e_step(jax.tree_util.tree_map(take, data), jnp.where(fresh, take(weights), 0))
-
-    def add(total, i):
-        return jax.tree_util.tree_map(jnp.add, total, one_block(i)), None
-
-    empty = jax.tree_util.tree_map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(one_block, 0))
-    return jax.lax.scan(add, empty, jnp.arange(num_blocks))[0]
+    return pooled(model.e_step, data, weights, batch_size or _block_size(data, weights.shape[0]))

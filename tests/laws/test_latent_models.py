@@ -78,7 +78,9 @@ def test_every_step_of_em_climbs_and_keeps_type_and_dtype(name, dtype):
     noise = {"float32": 2e-5, "float64": 1e-11}[dtype] * np.abs(trace).max()  # rounding of a sum of this size
     assert trace.size > 1
     assert np.diff(trace).min() > -noise
-    assert result.status in (pml.Status.max_steps, pml.Status.converged)
+    # four nested components on two clusters: one of them rightly loses its data
+    fine = {pml.Status.max_steps, pml.Status.converged} | ({pml.Status.degenerate} if "of_mixtures" in name else set())
+    assert int(result.status) in fine
     assert jax.tree_util.tree_structure(result.model) == jax.tree_util.tree_structure(model)
     for old, new in zip(jax.tree_util.tree_leaves(model), jax.tree_util.tree_leaves(result.model), strict=True):
         assert old.dtype == new.dtype

@@ -1,0 +1,32 @@
+"""Sums over many units, block by block, so that memory follows the block and not the data."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+
+def pooled(function: Callable[[PyTree, Array], PyTree], data: PyTree, weights: Float[Array, "n"], block: int) -> PyTree:
+    """`function(data, weights)` of all units, for a function that is additive over units.
+
+    One traced block serves any number of units: the last one starts early enough to be whole, and units it repeats
+    get no weight. Gradients recompute a block instead of storing all of them.
+    """
+    n = weights.shape[0]
+    block = min(block, n)
+    if block == n:
+        return function(data, weights)
+
+    @jax.checkpoint
+    def one_block(i):
+        start = jnp.minimum(i * block, n - block)
+        take = lambda a: jax.lax.dynamic_slice_in_dim(a, start, block)
+        fresh = start + jnp.arange(block) >= i * block
+        return function(jax.tree_util.tree_map(take, data), jnp.where(fresh, take(weights), 0))
+
+    def add(total, i):
+        return jax.tree_util.tree_map(jnp.add, total, one_block(i)), None
+
+    empty = jax.tree_util.tree_map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(one_block, 0))
+    return jax.lax.scan(add, empty, jnp.arange(-(-n // block)))[0]
