@@ -1,7 +1,7 @@
 """Differentiable probabilistic models in JAX: one interface for EM, variational Bayes and gradients.
 
 Verbs and bases live here; families, priors and models in their rooms: `pml.distributions`, `pml.conjugate`,
-`pml.mixtures`, `pml.inference`, `pml.selection`.
+`pml.mixtures`, `pml.sequences`, `pml.inference`, `pml.selection`.
 """
 
 from . import conjugate as conjugate
@@ -9,6 +9,7 @@ from . import distributions as distributions
 from . import inference as inference
 from . import mixtures as mixtures
 from . import selection as selection
+from . import sequences as sequences
 from ._conjugate import AbstractConjugatePrior as AbstractConjugatePrior
 from ._conjugate import AbstractLocationPrior as AbstractLocationPrior
 from ._constraint import above as above
@@ -43,6 +44,7 @@ from ._model import AbstractExchangeableModel as AbstractExchangeableModel
 from ._model import AbstractLatentModel as AbstractLatentModel
 from ._model import AbstractModel as AbstractModel
 from ._model import objective as objective
+from ._product import Product as Product
 from ._stack import AbstractStack as AbstractStack
 from ._stack import Stacked as Stacked
 from ._stack import Tied as Tied

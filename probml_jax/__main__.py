@@ -55,7 +55,9 @@ def iris(folder: pathlib.Path) -> list:
         "Gaussian mixture, MAP": {"covariance": "full", "estimate": "map"},
         "Gaussian mixture, variational Bayes": {"covariance": "full", "estimate": "bayes"},
     }.items():
-        run = lambda s=settings: pml.best_of(jax.vmap(lambda k: pml.fit(build(k, **s), xs, max_steps=500))(keys))
+        run = lambda s=settings: pml.best_of(
+            jax.jit(jax.vmap(lambda k: pml.fit(build(k, **s), xs, max_steps=500)))(keys)
+        )
         rows.append((f"iris: {name}, best of 16", *_timed(run)))
     best = rows[0][1].model
     path = _picture(folder, "iris_mixture", lambda plt: pml.plotting.mixture(best, xs, dims=(2, 3)))
@@ -63,7 +65,9 @@ def iris(folder: pathlib.Path) -> list:
     holes = jnp.where(jr.uniform(jr.key(1), xs.shape) < 0.2, jnp.nan, xs)
     result, seconds = _timed(lambda: pml.fit(best, holes, max_steps=500))
     rows.append(("iris: full, a fifth of the entries missing", result, seconds))
-    error = jnp.sqrt(jnp.nanmean(jnp.where(jnp.isnan(holes), jax.vmap(result.model.impute)(holes) - xs, jnp.nan) ** 2))
+    error = jnp.sqrt(
+        jnp.nanmean(jnp.where(jnp.isnan(holes), jax.jit(jax.vmap(result.model.impute))(holes) - xs, jnp.nan) ** 2)
+    )
     naive = jnp.sqrt(jnp.nanmean(jnp.where(jnp.isnan(holes), jnp.nanmean(holes, axis=0)[None, :] - xs, jnp.nan) ** 2))
     _say(
         "2. Missing data",
@@ -79,7 +83,7 @@ def digits(folder: pathlib.Path) -> list:
     images = load_digits().data
     xs = jnp.asarray((images > 7).astype(np.float32))
     build = lambda key: pml.mixtures.bernoulli_mixture(key, xs, num_components=16, estimate="map")
-    run = lambda: pml.best_of(jax.vmap(lambda k: pml.fit(build(k), xs))(jr.split(jr.key(2), 4)))
+    run = lambda: pml.best_of(jax.jit(jax.vmap(lambda k: pml.fit(build(k), xs)))(jr.split(jr.key(2), 4)))
     result, seconds = _timed(run)
 
     def draw(plt):
@@ -126,7 +130,7 @@ def selection(folder: pathlib.Path) -> None:
     from sklearn.datasets import load_iris
 
     xs = jnp.asarray(load_iris().data.astype(np.float32))
-    table = pml.selection.gaussian_mixture_table(jr.key(4), xs, [1, 2, 3, 4], ["full", "tied"], num_restarts=8)
+    table = pml.selection.gaussian_mixture_table(jr.key(4), xs, [1, 2, 3, 4], ["full"], num_restarts=8)
     path = _picture(folder, "iris_selection", lambda plt: pml.plotting.selection(table))
     _say("5. How many components? One call", f"{table}\nPicture: {path}")
 
@@ -141,7 +145,7 @@ def conjugate(folder: pathlib.Path) -> None:
         for n in (0, 5, 20, 100):
             belief = prior.update(flips[:n]) if n else prior
             beta = pml.distributions.Beta(belief.alpha, belief.beta)
-            plt.plot(grid, jnp.exp(jax.vmap(beta.log_prob)(grid)), label=f"{n} flips")
+            plt.plot(grid, jnp.exp(jax.jit(jax.vmap(beta.log_prob))(grid)), label=f"{n} flips")
         plt.axvline(0.7, color="k", lw=0.5)
         plt.legend()
 

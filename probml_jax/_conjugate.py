@@ -70,13 +70,11 @@ class AbstractConjugatePrior(eqx.Module):
 
     def update(self, xs, weights=None) -> Self:
         """Posterior after n events `xs` (leading axis), optionally with real weights."""
-        stats, around, _, _ = self._pool(xs, weights)
-        return self.absorb(stats, around)
+        return _absorb(self, *self._checked(xs, weights), 1)
 
     def downdate(self, xs, weights=None) -> Self:
         """Take data out again: the inverse of `update`."""
-        stats, around, _, _ = self._pool(xs, weights)
-        return self.absorb(jax.tree_util.tree_map(jnp.negative, stats), around)
+        return _absorb(self, *self._checked(xs, weights), -1)
 
     def log_evidence(self, xs, weights=None) -> Scalar:
         r"""$\log \int \prod_i p(x_i \mid \theta)^{w_i} p(\theta) d\theta$; differentiable in the hyper-parameters.
@@ -84,21 +82,14 @@ class AbstractConjugatePrior(eqx.Module):
         By Bayes' rule at any one member, $\log p(X \mid \theta) + \log p(\theta) - \log p(\theta \mid X)$
         (the candidate's formula, Besag 1989): unlike a ratio of normalizers it needs no raw moments of the data.
         """
-        stats, around, xs, weights = self._pool(xs, weights)
-        posterior = self.absorb(stats, around)
-        member = posterior.interior()
-        likelihood = pairwise_dot(weights, jax.vmap(member.log_prob)(xs))
-        return likelihood + self.log_prob(member) - posterior.log_prob(member)
+        return _log_evidence(self, *self._checked(xs, weights))
 
-    def _pool(self, xs, weights):
-        """Statistics centred on the data themselves, the member they are centred on, and the checked data."""
-        member = jax.lax.stop_gradient(self.expected()[0])
-        member.validate(xs)
+    def _checked(self, xs, weights):
+        """Data and weights as arrays, after every check that can be made on the host."""
+        jax.lax.stop_gradient(self.expected()[0]).validate(xs)
         xs = as_data(xs)
-        weights = as_weights(weights, check_units(xs), float_dtype(member))
-        if self.complete_events_only:
-            xs, weights = _complete(xs, weights, type(self).__name__)
-        return *_centred(member, xs, weights), xs, weights
+        weights = as_weights(weights, check_units(xs), float_dtype(self))
+        return _complete(xs, weights, type(self).__name__) if self.complete_events_only else (xs, weights)
 
 
 class AbstractLocationPrior(AbstractConjugatePrior):
@@ -125,12 +116,26 @@ class AbstractLocationPrior(AbstractConjugatePrior):
         """KL(self || other) between the distributions of the spread alone."""
 
 
-@eqx.filter_jit
-def _centred(member: AbstractFamily, xs, weights) -> tuple[Statistics, AbstractFamily]:
-    """Statistics around the data's own location, which a first look at some of them finds: it need not be exact.
+# Compiled: one program per shape, and no domain is checked on the way.
 
-    Compiled, so that no domain is checked on the way: only the location of that first fit is of use.
-    """
+
+@eqx.filter_jit
+def _absorb(prior: AbstractConjugatePrior, xs, weights, sign) -> AbstractConjugatePrior:
+    stats, around = _centred(prior, xs, weights)
+    return prior.absorb(jax.tree_util.tree_map(lambda a: sign * a, stats), around)
+
+
+@eqx.filter_jit
+def _log_evidence(prior: AbstractConjugatePrior, xs, weights) -> Scalar:
+    posterior = _absorb(prior, xs, weights, 1)
+    member = posterior.interior()
+    likelihood = pairwise_dot(weights, jax.vmap(member.log_prob)(xs))
+    return likelihood + prior.log_prob(member) - posterior.log_prob(member)
+
+
+def _centred(prior: AbstractConjugatePrior, xs, weights) -> tuple[Statistics, AbstractFamily]:
+    """Statistics around the data's own location, which a first look at some of them finds: it need not be exact."""
+    member = jax.lax.stop_gradient(prior.expected()[0])
     stride = max(1, weights.shape[0] // 256)
     some = jax.tree_util.tree_map(lambda a: a[::stride], xs)
     around = jax.lax.stop_gradient(member.refit(member.statistics(some, weights[::stride])))

@@ -66,8 +66,8 @@ class ML(AbstractEstimate):
 
     >>> from probml_jax.distributions import Normal
     >>> leaf = ML(Normal(loc=0.0, scale=1.0))
-    >>> leaf.refit(leaf.statistics(jnp.array([1.0, 3.0]), jnp.ones(2))).distribution.loc
-    Array(2., dtype=float32)
+    >>> leaf.refit(leaf.statistics(jnp.array([1.0, 3.0]), jnp.ones(2))).distribution.loc.item()
+    2.0
     """
 
     distribution: AbstractDistribution

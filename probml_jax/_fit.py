@@ -343,8 +343,11 @@ def best_of(fits: Fit) -> Fit:
 
     A degenerate fit wins only if every fit is degenerate or failed.
     """
-    if fits.status.ndim == 0:
-        return fits
+    return fits if fits.status.ndim == 0 else _best_of(fits)
+
+
+@eqx.filter_jit
+def _best_of(fits: Fit) -> Fit:
     failed = (fits.status == Status.nonfinite) | ~jnp.isfinite(fits.final_objective)
     rank = jnp.where(failed, 2, jnp.where(fits.status == Status.degenerate, 1, 0))
     value = jnp.where(rank == jnp.min(rank), jnp.where(failed, 0.0, fits.final_objective), -jnp.inf)

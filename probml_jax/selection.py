@@ -28,19 +28,30 @@ def _ready(model: AbstractModel, data: Data, weights: Any) -> tuple[Data, Any]:
     return data, as_weights(weights, check_units(data), float_dtype(model))
 
 
+@eqx.filter_jit
+def _log_likelihood(model: AbstractModel, data: Data, weights: Any) -> Scalar:
+    return model.log_likelihood(data, weights)
+
+
+@eqx.filter_jit
+def _assignment_entropy(model: Mixture, data: Data, weights: Any) -> Scalar:
+    shares, _ = model.responsibilities(data)
+    return -pairwise_dot(weights, jnp.sum(xlogy(shares, shares), axis=0))
+
+
 def bic(model: AbstractModel, data: Data, weights: Any = None) -> Scalar:
     r"""Bayesian information criterion $-2\log L + p\log n$; lower is better. $n$ is the total weight.
 
     Reference: Schwarz (1978).
     """
     data, weights = _ready(model, data, weights)
-    return num_parameters(model) * jnp.log(jnp.sum(weights)) - 2 * model.log_likelihood(data, weights)
+    return num_parameters(model) * jnp.log(jnp.sum(weights)) - 2 * _log_likelihood(model, data, weights)
 
 
 def aic(model: AbstractModel, data: Data, weights: Any = None) -> Scalar:
     r"""Akaike information criterion $-2\log L + 2p$; lower is better. Reference: Akaike (1974)."""
     data, weights = _ready(model, data, weights)
-    return 2.0 * num_parameters(model) - 2 * model.log_likelihood(data, weights)
+    return 2.0 * num_parameters(model) - 2 * _log_likelihood(model, data, weights)
 
 
 def icl(model: Mixture, data: Data, weights: Any = None) -> Scalar:
@@ -48,16 +59,19 @@ def icl(model: Mixture, data: Data, weights: Any = None) -> Scalar:
 
     It prefers clusters that do not overlap. Reference: Biernacki, Celeux and Govaert (2000).
     """
-    ready, w = _ready(model, data, weights)
-    shares, _ = model.responsibilities(ready)
-    return bic(model, data, weights) - 2 * pairwise_dot(w, jnp.sum(xlogy(shares, shares), axis=0))
+    return bic(model, data, weights) + 2 * _assignment_entropy(model, *_ready(model, data, weights))
 
 
 def held_out(model: AbstractModel, data: Data, weights: Any = None) -> Scalar:
     """Mean log-likelihood per unit of data the model has not seen, under the predictive density of a mixture."""
     data, weights = _ready(model, data, weights)
+    return _predictive_log_likelihood(model, data, weights) / jnp.sum(weights)
+
+
+@eqx.filter_jit
+def _predictive_log_likelihood(model: AbstractModel, data: Data, weights: Any) -> Scalar:
     scorer = model.predictive() if isinstance(model, Mixture) else model
-    return scorer.log_likelihood(data, weights) / jnp.sum(weights)
+    return scorer.log_likelihood(data, weights)
 
 
 def variational_evidence(result: Fit) -> Scalar:
@@ -160,7 +174,7 @@ def _row(settings: dict[str, Any], fits: Fit, data: Data, weights: Any, test_dat
     return Row(
         settings,
         best,
-        float(model.log_likelihood(ready, w)),
+        float(_log_likelihood(model, ready, w)),
         num_parameters(model),
         float(bic(model, data, weights)),
         float(aic(model, data, weights)),

@@ -200,6 +200,13 @@ def _clusters(dtype, n=60, d=2):
     return jnp.asarray(centers[rng.integers(0, 2, n)] + rng.normal(size=(n, d)), dtype)
 
 
+def _heavy_tails(dtype, n=150):
+    """Clusters with tails that have an index: on Gaussian data the best number of degrees of freedom is infinite."""
+    rng = np.random.default_rng(8)
+    centers = np.array([[-8.0, 0.0], [8.0, 8.0]])
+    return jnp.asarray(centers[rng.integers(0, 2, n)] + rng.standard_t(2.0, size=(n, 2)), dtype)
+
+
 def _with_holes(xs):
     holes = np.random.default_rng(4).uniform(size=xs.shape) < 0.15
     return jnp.where(jnp.asarray(holes), jnp.nan, xs)
@@ -252,30 +259,23 @@ def _half_frozen(dtype):
     return pml.mixtures.Mixture(pml.Frozen(model.weights), model.components), xs
 
 
+# every family, and every kind of leaf under some family: laws over all combinations would compile for half an hour
 MODELS = {
-    **{
-        f"gaussian_mixture_{covariance}_{estimate}": _gaussian(covariance, estimate)
-        for covariance in ("full", "diagonal", "spherical")
-        for estimate in ("ml", "map", "bayes")
-    },
-    "gaussian_mixture_tied_ml": _gaussian("tied"),
+    "gaussian_mixture_full_ml": _gaussian("full", "ml"),
+    "gaussian_mixture_full_bayes": _gaussian("full", "bayes"),
+    "gaussian_mixture_diagonal_map": _gaussian("diagonal", "map"),
+    "gaussian_mixture_spherical_ml": _gaussian("spherical", "ml"),
+    "gaussian_mixture_spherical_bayes": _gaussian("spherical", "bayes"),
     "gaussian_mixture_tied_map": _gaussian("tied", "map"),
     "gaussian_mixture_tied_bayes": _gaussian("tied", "bayes"),
     "gaussian_mixture_tied_diagonal_ml": _gaussian("tied_diagonal"),
-    "gaussian_mixture_tied_diagonal_map": _gaussian("tied_diagonal", "map"),
-    "gaussian_mixture_tied_diagonal_bayes": _gaussian("tied_diagonal", "bayes"),
-    "gaussian_mixture_missing_full": _gaussian("full", holes=True),
-    "gaussian_mixture_missing_full_bayes": _gaussian("full", "bayes", holes=True),
-    "gaussian_mixture_missing_spherical": _gaussian("spherical", holes=True),
+    "gaussian_mixture_missing_full_map": _gaussian("full", "map", holes=True),
+    "gaussian_mixture_missing_diagonal_bayes": _gaussian("diagonal", "bayes", holes=True),
     "gaussian_mixture_missing_tied": _gaussian("tied", holes=True),
-    "student_t_mixture": _built(pml.mixtures.student_t_mixture, _clusters),
-    "student_t_mixture_missing": _built(pml.mixtures.student_t_mixture, lambda dtype: _with_holes(_clusters(dtype))),
-    "bernoulli_mixture_map": _built(pml.mixtures.bernoulli_mixture, _binary, estimate="map"),
+    "student_t_mixture_missing": _built(pml.mixtures.student_t_mixture, lambda dtype: _with_holes(_heavy_tails(dtype))),
     "bernoulli_mixture_bayes": _built(pml.mixtures.bernoulli_mixture, _binary, estimate="bayes"),
     "poisson_mixture_ml": _built(pml.mixtures.poisson_mixture, _counts),
-    "poisson_mixture_bayes": _built(pml.mixtures.poisson_mixture, _counts, estimate="bayes"),
     "multinomial_mixture_map": _built(pml.mixtures.multinomial_mixture, _counts, estimate="map"),
-    "multinomial_mixture_bayes": _built(pml.mixtures.multinomial_mixture, _counts, estimate="bayes"),
     "categorical_mixture_map": lambda dtype: (
         pml.mixtures.categorical_mixture(jr.key(0), _labels(), 2, 3, estimate="map", dtype=dtype),
         _labels(),

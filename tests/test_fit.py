@@ -22,7 +22,7 @@ def xs():
 
 @pytest.fixture(scope="module")
 def model(xs):
-    return pml.mixtures.gaussian_mixture(jr.key(2), xs, num_components=2, init="random")
+    return pml.mixtures.gaussian_mixture(jr.key(2), xs, num_components=2, covariance="diagonal", init="random")
 
 
 def test_the_trace_is_monotone_and_ends_at_num_steps(model, xs):
@@ -280,7 +280,7 @@ def test_bad_arguments_are_named(model, xs):
         pml.fit(model, xs[:0])
     with pytest.raises(ValueError, match="infinite"):
         pml.fit(model, xs.at[0, 0].set(jnp.inf))
-    with pytest.raises(ValueError, match="3 features"):
+    with pytest.raises(ValueError, match=r"\(10, 3\)"):
         pml.fit(model, jnp.zeros((10, 3)))
     with pytest.raises(ValueError, match="shape"):
         pml.fit(model, jnp.zeros(10))

@@ -102,8 +102,9 @@ def test_float32_at_a_mean_of_five_thousand(covariance):
     far = (near + 5000).astype(jnp.float32)
     exact = far.astype(jnp.float64)
     start = lambda data: pml.mixtures.gaussian_mixture(jr.key(0), data, 3, covariance, init=data[:3])
-    small = pml.fit(start(far), far, max_steps=500)
-    large = pml.fit(start(exact), exact, max_steps=500)
+    # the same number of steps: where each of them would stop is another question
+    small = pml.fit(start(far), far, max_steps=200, rtol=-1.0)
+    large = pml.fit(start(exact), exact, max_steps=200, rtol=-1.0)
     spread = lambda fit: fit.model.components.map(lambda leaf: leaf.point().variance())
     assert small.status in (pml.Status.max_steps, pml.Status.converged)
     np.testing.assert_allclose(spread(small), spread(large), rtol=1e-3)
@@ -156,9 +157,15 @@ def test_given_starts_are_used(xs):
 
 
 def test_a_sparse_dirichlet_prior_empties_superfluous_components(xs):
-    build = lambda key: pml.mixtures.gaussian_mixture(key, xs, 8, estimate="bayes", concentration=1e-3)
-    result = pml.best_of(jax.vmap(lambda key: pml.fit(build(key), xs, max_steps=1000))(jr.split(jr.key(0), 4)))
-    assert int(jnp.sum(result.model.weights.point().probs < 1e-3)) >= 2
+    def emptied(concentration):
+        build = lambda key: pml.mixtures.gaussian_mixture(
+            key, xs, 8, "spherical", estimate="bayes", concentration=concentration
+        )
+        fits = jax.jit(jax.vmap(lambda key: pml.fit(build(key), xs, max_steps=500)))(jr.split(jr.key(0), 8))
+        shares = fits.model.weights.posterior.concentration
+        return int(jnp.sum(shares / jnp.sum(shares, axis=1, keepdims=True) < 1e-3))
+
+    assert emptied(1e-3) >= 8 > 0 == emptied(10.0)
 
 
 def test_a_student_t_mixture_shrugs_off_outliers():
@@ -193,13 +200,13 @@ def test_a_mixture_with_a_fixed_background():
 def test_the_selection_table_finds_three(xs):
     train, test = xs[:90], xs[90:]
     table = pml.selection.gaussian_mixture_table(
-        jr.key(0), train, [2, 3, 4], ["full", "spherical"], num_restarts=4, test_data=test
+        jr.key(0), train, [2, 3], ["full", "spherical"], num_restarts=4, test_data=test
     )
-    assert len(table.rows) == 6
+    assert len(table.rows) == 4
     assert table.best("held_out").settings == {"num_components": 3, "covariance": "full"}
     assert all(row.status in ("converged", "max_steps", "degenerate") for row in table.rows)
     text = str(table)
-    assert text.count("\n") == 6
+    assert text.count("\n") == 4
     assert "bic" in text
     assert np.isnan(table.rows[0].evidence)
     row = table.rows[1]
@@ -209,7 +216,7 @@ def test_the_selection_table_finds_three(xs):
 
 def test_variational_evidence_prefers_the_truth(xs):
     table = pml.selection.gaussian_mixture_table(
-        jr.key(0), xs, [1, 2, 3, 4], ["full"], num_restarts=4, estimate="bayes", max_steps=500
+        jr.key(0), xs, [2, 3, 4], ["full"], num_restarts=4, estimate="bayes", max_steps=500
     )
     assert table.best("evidence").settings["num_components"] == 3
 

@@ -1,6 +1,7 @@
 """Distributions over one event, one family per file."""
 
 from .._event import Tally as Tally
+from .._product import Independent as Independent
 from .bernoulli import Bernoulli as Bernoulli
 from .beta import Beta as Beta
 from .beta_binomial import BetaBinomial as BetaBinomial

@@ -1,3 +1,4 @@
 """Algorithms on arrays: every scan, elimination and message of the library. No model, no distribution."""
 
+from . import chain as chain
 from . import seeding as seeding

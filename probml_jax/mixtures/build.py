@@ -1,7 +1,8 @@
 """Builders: data in, a well-started mixture out. They choose types once, so that nothing else has to."""
 
+import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import equinox as eqx
 import jax
@@ -10,7 +11,7 @@ from jaxtyping import Array, Float
 
 from .. import conjugate
 from .._estimate import MAP, ML, AbstractEstimate, Bayes
-from .._stack import AbstractStack, Stacked, Tied
+from .._stack import Stacked, Tied
 from .._typing import PRNGKey
 from .._validate import (
     as_data,
@@ -36,20 +37,27 @@ from ..inference import seeding
 from .mixture import Mixture
 
 _LLOYD_STEPS = 5
+# start and shrunken centers -> k stacked members, and the default prior of one
+Recipe: TypeAlias = Callable[["Start", Array], tuple[Any, Any]]
 
 
 class Start(NamedTuple):
     """A crude description of the data, from which every builder makes its components."""
 
     centers: Float[Array, "k d"]
-    shares: Float[Array, "n k"]
+    shares: Float[Array, "n k"]  # weighted
+    counts: Float[Array, "k"]
     loc: Float[Array, "d"]
     variance: Float[Array, "d"]
     covariance: Float[Array, "d d"]
     within: Float[Array, "d d"]
 
 
-def _prepare(xs: Any, num_components: int, weights: Any) -> tuple[Array, Array]:
+def _prepare(xs: Any, num_components: int, weights: Any, estimate: str, init: Any) -> tuple[Array, Array]:
+    if estimate not in ("ml", "map", "bayes"):
+        raise ValueError(f"estimate must be 'ml', 'map' or 'bayes'; got {estimate!r}.")
+    if isinstance(init, str) and init not in ("kmeans++", "random"):
+        raise ValueError(f"init must be 'kmeans++', 'random' or an array of centers (k, d); got {init!r}.")
     xs = as_data(xs)
     if xs.ndim != 2:
         raise ValueError(f"xs has shape {tuple(xs.shape)}; wanted (n, d). One feature is xs[:, None].")
@@ -75,8 +83,6 @@ def describe(
     centred = filled - loc[None, :]
     variance = weights @ centred**2 / mass
     covariance = (weights[:, None] * centred).T @ centred / jnp.sum(weights)
-    if isinstance(init, str) and init not in ("kmeans++", "random"):
-        raise ValueError(f"init must be 'kmeans++', 'random' or an array of centers (k, d); got {init!r}.")
     if isinstance(init, str):
         # distances in units of each column's spread: a column in milliseconds must not drown one in meters
         unit = jnp.sqrt(jnp.where(variance > 0, variance, 1))[None, :]
@@ -93,12 +99,8 @@ def describe(
     shares = jax.nn.one_hot(labels, num_components, dtype=xs.dtype)
     residual = filled - shares @ centers
     within = (weights[:, None] * residual).T @ residual / jnp.sum(weights)
-    return Start(centers, shares, loc, variance, covariance, within)
-
-
-def _check_estimate(estimate: str) -> None:
-    if estimate not in ("ml", "map", "bayes"):
-        raise ValueError(f"estimate must be 'ml', 'map' or 'bayes'; got {estimate!r}.")
+    shares = shares * weights[:, None]
+    return Start(centers, shares, jnp.sum(shares, axis=0), loc, variance, covariance, within)
 
 
 def _stack(make: Callable, *arrays: Array) -> Any:
@@ -128,8 +130,14 @@ def _weights(concentration: Any, estimate: str, counts: Float[Array, "k"]) -> Ab
     return MAP(uniform, prior) if estimate == "map" else Bayes(prior.absorb(counts, uniform), prior)
 
 
-def _assemble(stack: AbstractStack, estimate: str, concentration: Any, counts: Array) -> Mixture:
-    return Mixture(_weights(concentration, estimate, counts), stack)
+@eqx.filter_jit
+def _assemble(recipe: Recipe, key, events, features, weights, num_components, estimate, init, prior, concentration):
+    """A mixture of one family: where its members start, from `features`; what they are learned from is `events`."""
+    start = describe(key, features, weights, num_components, init)
+    pull = start.counts[:, None] / (start.counts[:, None] + 1)  # one unit of everybody's keeps a start off the edges
+    members, default = recipe(start, pull * start.centers + (1 - pull) * start.loc[None, :])
+    stack = _leaves(members, default if prior is None else prior, estimate, events, start.shares)
+    return Mixture(_weights(concentration, estimate, start.counts), stack)
 
 
 # ------------------------------------------------------------------ Gaussian
@@ -167,26 +175,28 @@ def gaussian_mixture(
     >>> gaussian_mixture(jr.key(1), xs, num_components=3).num_components
     3
     """
-    _check_estimate(estimate)
     if covariance not in ("full", "diagonal", "spherical", "tied", "tied_diagonal"):
         raise ValueError(
             f"covariance must be 'full', 'diagonal', 'spherical', 'tied' or 'tied_diagonal'; got {covariance!r}."
         )
-    xs, weights = _prepare(xs, num_components, weights)
+    xs, weights = _prepare(xs, num_components, weights, estimate, init)
+    return _gaussian(key, xs, weights, num_components, covariance, estimate, init, prior, concentration, floor)
+
+
+@eqx.filter_jit
+def _gaussian(key, xs, weights, num_components, covariance, estimate, init, prior, concentration, floor) -> Mixture:
     start = describe(key, xs, weights, num_components, init)
     smallest = floor * jnp.where(start.variance > 0, start.variance, 1)
-    shares = start.shares * weights[:, None]
-    counts = jnp.sum(shares, axis=0)
     spread = start.within + jnp.diag(smallest)
     shape = {"tied": "full", "tied_diagonal": "diagonal"}.get(covariance, covariance)
     if prior is None and estimate != "ml":
         prior = _default_prior(shape, start, smallest, num_components)
     make = lambda center: _member(shape, center, spread, smallest if estimate == "ml" else None)
     if shape == covariance:
-        stack = _leaves(_stack(make, start.centers), prior, estimate, xs, shares)
+        stack = _leaves(_stack(make, start.centers), prior, estimate, xs, start.shares)
     else:
-        stack = _tied(eqx.tree_at(lambda m: m.loc, make(start.loc), start.centers), prior, estimate, xs, shares)
-    return _assemble(stack, estimate, concentration, counts)
+        stack = _tied(eqx.tree_at(lambda m: m.loc, make(start.loc), start.centers), prior, estimate, xs, start.shares)
+    return Mixture(_weights(concentration, estimate, start.counts), stack)
 
 
 def _tied(members: Any, prior: Any, estimate: str, xs: Array, shares: Array) -> Tied:
@@ -238,18 +248,14 @@ def bernoulli_mixture(
     weights: Any = None,
 ) -> Mixture:
     """A mixture of vectors of independent Bernoullis (binary data). Default prior: Beta(1.5, 1.5) per coordinate."""
-    _check_estimate(estimate)
-    xs, weights = _prepare(xs, num_components, weights)
+    xs, weights = _prepare(xs, num_components, weights, estimate, init)
     check_probabilities("xs", jnp.nan_to_num(xs))
-    start = describe(key, xs, weights, num_components, init)
-    shares = start.shares * weights[:, None]
-    counts = jnp.sum(shares, axis=0)
-    # half a success and half a failure of everybody's keep the start off 0 and 1, where EM could never leave
-    means = (counts[:, None] * start.centers + start.loc[None, :]) / (counts[:, None] + 1)
-    members = _stack(Bernoulli, jnp.clip(means, 0.01, 0.99))
+    return _assemble(_bernoullis, key, xs, xs, weights, num_components, estimate, init, prior, concentration)
+
+
+def _bernoullis(start: Start, centers: Array) -> tuple[Any, Any]:
     half = jnp.full_like(start.loc, 1.5)
-    prior = conjugate.BetaBernoulli(half, half) if prior is None else prior
-    return _assemble(_leaves(members, prior, estimate, xs, shares), estimate, concentration, counts)
+    return _stack(Bernoulli, jnp.clip(centers, 0.01, 0.99)), conjugate.BetaBernoulli(half, half)
 
 
 def poisson_mixture(
@@ -264,17 +270,15 @@ def poisson_mixture(
     weights: Any = None,
 ) -> Mixture:
     """A mixture of vectors of independent Poissons (counts). Default prior: Gamma(1.5, 1.5/mean) per coordinate."""
-    _check_estimate(estimate)
-    xs, weights = _prepare(xs, num_components, weights)
+    xs, weights = _prepare(xs, num_components, weights, estimate, init)
     check_counts("xs", xs)
-    start = describe(key, xs, weights, num_components, init)
-    shares = start.shares * weights[:, None]
-    counts = jnp.sum(shares, axis=0)
-    rates = (counts[:, None] * start.centers + start.loc[None, :]) / (counts[:, None] + 1)
-    members = _stack(Poisson, jnp.maximum(rates, 1e-3))
+    return _assemble(_poissons, key, xs, xs, weights, num_components, estimate, init, prior, concentration)
+
+
+def _poissons(start: Start, centers: Array) -> tuple[Any, Any]:
     shape = jnp.full_like(start.loc, 1.5)
-    prior = conjugate.GammaPoisson(shape, shape / jnp.maximum(start.loc, 1e-3)) if prior is None else prior
-    return _assemble(_leaves(members, prior, estimate, xs, shares), estimate, concentration, counts)
+    prior = conjugate.GammaPoisson(shape, shape / jnp.maximum(start.loc, 1e-3))
+    return _stack(Poisson, jnp.maximum(centers, 1e-3)), prior
 
 
 def categorical_mixture(
@@ -295,24 +299,27 @@ def categorical_mixture(
     `xs (n, d)` holds labels 0..num_categories-1. `init` may be an array of probabilities `(k, d, num_categories)`.
     `dtype` is the model's (labels have none of their own). Default prior: Dirichlet(1.5) per coordinate.
     """
-    _check_estimate(estimate)
     labels = as_data(xs)
     if labels.ndim != 2 or jnp.issubdtype(labels.dtype, jnp.floating):
         raise ValueError(f"xs must be whole labels of shape (n, d); got {labels.dtype} of shape {labels.shape}.")
     check_labels("xs", labels, num_categories)
     onehot = jax.nn.one_hot(labels, num_categories, dtype=jnp.result_type(float) if dtype is None else dtype)
     flat = jnp.where((labels >= 0)[:, :, None], onehot, jnp.nan).reshape(labels.shape[0], -1)
-    flat, weights = _prepare(flat, num_components, weights)
-    shape = (num_components, labels.shape[1], num_categories)
-    start_from = init if isinstance(init, str) else jnp.asarray(init, flat.dtype).reshape(num_components, -1)
-    start = describe(key, flat, weights, num_components, start_from)
-    shares = start.shares * weights[:, None]
-    counts = jnp.sum(shares, axis=0)
-    probs = (counts[:, None] * start.centers + start.loc[None, :] + 1 / num_categories) / (counts[:, None] + 2)
-    probs = jnp.clip(probs, 1e-3).reshape(shape)
-    members = _stack(Categorical, probs / jnp.sum(probs, axis=-1, keepdims=True))
-    prior = conjugate.DirichletCategorical(jnp.full(shape[1:], 1.5, flat.dtype)) if prior is None else prior
-    return _assemble(_leaves(members, prior, estimate, labels, shares), estimate, concentration, counts)
+    flat, weights = _prepare(flat, num_components, weights, estimate, init)
+    init = init if isinstance(init, str) else jnp.asarray(init, flat.dtype).reshape(num_components, -1)
+    recipe = _categoricals(labels.shape[1], num_categories)
+    return _assemble(recipe, key, labels, flat, weights, num_components, estimate, init, prior, concentration)
+
+
+@functools.cache  # one function per shape, so that compiled builders are found again
+def _categoricals(num_features: int, num_categories: int) -> Recipe:
+    def recipe(start: Start, centers: Array) -> tuple[Any, Any]:
+        shape = (num_features, num_categories)
+        probs = jnp.clip(centers + 0.5 / num_categories, 1e-3).reshape(-1, *shape)
+        members = _stack(Categorical, probs / jnp.sum(probs, axis=-1, keepdims=True))
+        return members, conjugate.DirichletCategorical(jnp.full(shape, 1.5, centers.dtype))
+
+    return recipe
 
 
 def multinomial_mixture(
@@ -331,18 +338,17 @@ def multinomial_mixture(
     Rows must be complete: a missing count would leave the length unknown.
     Default prior: Dirichlet(1.5) over the d outcomes.
     """
-    _check_estimate(estimate)
-    xs, weights = _prepare(xs, num_components, weights)
+    xs, weights = _prepare(xs, num_components, weights, estimate, init)
     check_counts("xs", xs)
     check_finite("xs", xs, nan=False)
-    lengths = jnp.maximum(jnp.sum(xs, axis=1, keepdims=True), 1)
-    start = describe(key, xs / lengths, weights, num_components, init)
-    shares = start.shares * weights[:, None]
-    counts = jnp.sum(shares, axis=0)
-    probs = (counts[:, None] * start.centers + start.loc[None, :] + 1 / xs.shape[1]) / (counts[:, None] + 2)
+    shares = xs / jnp.maximum(jnp.sum(xs, axis=1, keepdims=True), 1)
+    return _assemble(_multinomials, key, xs, shares, weights, num_components, estimate, init, prior, concentration)
+
+
+def _multinomials(start: Start, centers: Array) -> tuple[Any, Any]:
+    probs = centers + 0.5 / centers.shape[1]
     members = _stack(lambda p: Multinomial(p, None), probs / jnp.sum(probs, axis=1, keepdims=True))
-    prior = conjugate.DirichletMultinomial(jnp.full_like(start.loc, 1.5), None) if prior is None else prior
-    return _assemble(_leaves(members, prior, estimate, xs, shares), estimate, concentration, counts)
+    return members, conjugate.DirichletMultinomial(jnp.full_like(start.loc, 1.5), None)
 
 
 def student_t_mixture(
@@ -359,10 +365,15 @@ def student_t_mixture(
 
     Reference: Peel and McLachlan (2000).
     """
-    xs, weights = _prepare(xs, num_components, weights)
+    xs, weights = _prepare(xs, num_components, weights, "ml", init)
+    return _student_t(key, xs, weights, num_components, df, init, floor)
+
+
+@eqx.filter_jit
+def _student_t(key, xs, weights, num_components, df, init, floor) -> Mixture:
     start = describe(key, xs, weights, num_components, init)
     smallest = floor * jnp.where(start.variance > 0, start.variance, 1)
     spread = start.within + jnp.diag(smallest)
     tails = jnp.full(num_components, df, xs.dtype)
     members = _stack(lambda v, c: MultivariateStudentT(v, c, spread, smallest), tails, start.centers)
-    return _assemble(Stacked(ML(members)), "ml", None, jnp.sum(start.shares * weights[:, None], axis=0))
+    return Mixture(_weights(None, "ml", start.counts), Stacked(ML(members)))

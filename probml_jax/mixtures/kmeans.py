@@ -85,9 +85,10 @@ class KMeans(AbstractLatentModel):
 def kmeans(key: PRNGKey, xs: Any, num_components: int, *, init: Any = "kmeans++", weights: Any = None) -> KMeans:
     """A `KMeans` model started by k-means++ ("kmeans++"), random points ("random") or given centers `(k, d)`.
 
+    >>> import jax.random as jr
     >>> model = kmeans(jr.key(0), jr.normal(jr.key(1), (50, 2)), num_components=3)
     >>> model.centers.shape
     (3, 2)
     """
-    xs, weights = _prepare(xs, num_components, weights)
+    xs, weights = _prepare(xs, num_components, weights, "ml", init)
     return KMeans(describe(key, xs, weights, num_components, init).centers)

@@ -25,10 +25,8 @@ every_smooth_model = pytest.mark.parametrize("name", [name for name in MODELS if
 REPRESENTATIVE = [
     "gaussian_mixture_full_ml",
     "gaussian_mixture_diagonal_map",
-    "gaussian_mixture_full_bayes",
     "gaussian_mixture_tied_map",
-    "gaussian_mixture_missing_full",
-    "student_t_mixture",
+    "student_t_mixture_missing",
     "bernoulli_mixture_bayes",
 ]
 some_models = pytest.mark.parametrize("name", REPRESENTATIVE)
@@ -57,6 +55,7 @@ def close(a, b, dtype, scale=1.0):
 
 
 e_step = eqx.filter_jit(lambda model, data, weights: model.e_step(data, weights))
+climb = eqx.filter_jit(slope)
 take = lambda data, index: jax.tree_util.tree_map(lambda a: a[index], data)
 
 
@@ -91,11 +90,11 @@ def test_every_step_of_em_climbs_and_keeps_type_and_dtype(name, dtype):
 def test_the_trace_ends_at_the_objective_of_the_result(name):
     _, data, weights = make(name, "float64")
     result = fitted(name, "float64")
-    objective = jax.jit(pml.objective)(result.model, data, weights)
+    objective = e_step(result.model, data, weights)[1] + result.model.log_prior()
     np.testing.assert_allclose(result.final_objective, objective, rtol=1e-10)
 
 
-@every_model
+@some_models
 def test_statistics_add_over_blocks_of_any_size(name):
     model, data, weights = make(name, "float64")
     blocks = jax.jit(lambda m, d, w: pooled_e_step(m, d, w, 17))(model, data, weights)
@@ -131,19 +130,17 @@ def test_units_of_zero_weight_count_for_nothing(name):
 
 @every_smooth_model
 def test_fishers_identity(name):
-    """The gradient of Q at its reference is the gradient of the log-likelihood."""
+    """The gradient of Q (and the prior) at its reference is the gradient of the objective."""
     model, data, weights = make(name, "float64")
     free, rebuild = split(model)
-    of_q = jax.jit(jax.grad(lambda raw: rebuild(raw).surrogate(data, weights, model)))(free)
-    of_likelihood = jax.jit(jax.grad(lambda raw: rebuild(raw).log_likelihood(data, weights)))(free)
-    close(of_q, of_likelihood, "float64", 100)
+    q = lambda raw: rebuild(raw).surrogate(data, weights, model) + rebuild(raw).log_prior()
+    close(jax.jit(jax.grad(q))(free), climb(model, data, weights), "float64", 100)
 
 
 @every_smooth_model
 def test_the_gradient_vanishes_where_em_stops(name):
     """EM and gradients climb the same line."""
     model, data, weights = make(name, "float64")
-    climb = jax.jit(slope)
     norm = lambda tree: max(float(jnp.abs(leaf).max()) for leaf in jax.tree_util.tree_leaves(tree))
     start, end = norm(climb(model, data, weights)), norm(climb(fitted(name, "float64").model, data, weights))
     assert end < 1e-4 * max(1.0, start)
@@ -170,12 +167,14 @@ def test_vmapped_fits_are_separate_fits(name):
 
 @every_model
 def test_float32_agrees_with_float64(name):
-    small, data32, w32 = make(name, "float32")
-    large, data64, w64 = make(name, "float64")
-    np.testing.assert_allclose(e_step(small, data32, w32)[1], e_step(large, data64, w64)[1], rtol=5e-6)
+    """The same model and data, narrowed: a float32 builder draws other seeds and would start elsewhere."""
+    given = make(name, "float64")
+    narrow = lambda a: a.astype("float32") if jnp.issubdtype(a.dtype, jnp.floating) else a
+    small = jax.tree_util.tree_map(narrow, given)
+    np.testing.assert_allclose(e_step(*small)[1], e_step(*given)[1], rtol=5e-6)
 
 
-@pytest.mark.parametrize("name", [n for n in MODELS if "mixture" in n])
+@pytest.mark.parametrize("name", [n for n in REPRESENTATIVE if "mixture" in n])
 def test_the_elbo_is_the_objective_at_the_posterior_and_lower_elsewhere(name):
     model, data, weights = make(name, "float64")
 
@@ -198,7 +197,7 @@ def test_a_second_fit_on_the_same_shapes_does_not_compile_again(name):
     from probml_jax._fit import _fit_compiled
 
     model, data, weights = make(name, "float64")
-    fitted(name, "float64")
+    pml.fit(model, data, weights=weights, max_steps=MAX_STEPS, rtol=1e-2)
     before = _fit_compiled._cached._cache_size()
     pml.fit(model, data, weights=2 * weights, max_steps=MAX_STEPS, rtol=1e-3)
     assert _fit_compiled._cached._cache_size() == before

@@ -1,0 +1,120 @@
+"""Sequences of unequal length: padding, lengths, known states, lagged inputs."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from .._validate import as_float, is_concrete
+
+
+class Sequences(NamedTuple):
+    """Observations with what is known about them. Plain `xs`, `(xs, lengths)` and this are all accepted as data.
+
+    - `xs`: arrays `(n, t, ...)`, padded to one length; NaN (or -1 for labels) is missing.
+    - `lengths (n,)`: true lengths; `None` when all sequences are full.
+    - `states (n, t)`: known states, -1 where unknown; `None` when all are.
+
+    One sequence is the same without the leading axis.
+    """
+
+    xs: PyTree
+    lengths: Int[Array, "*n"] | None = None
+    states: Int[Array, "*n t"] | None = None
+
+
+def as_sequences(data: Any, batched: bool) -> Sequences:
+    """Any accepted form of data as `Sequences`; a tuple is `(xs, lengths[, states])` if its second part is lengths."""
+    if isinstance(data, Sequences):
+        return data
+    rank = 1 if batched else 0
+    if isinstance(data, tuple) and len(data) in (2, 3):
+        second = data[1]
+        whole = not isinstance(second, tuple) and jnp.issubdtype(jnp.result_type(second), jnp.integer)
+        if whole and jnp.ndim(second) == rank:
+            return Sequences(data[0], jnp.asarray(second), *data[2:])
+    return Sequences(data)
+
+
+def num_steps(xs: PyTree, axis: int) -> int:
+    """The common length of the (padded) time axis."""
+    return jax.tree_util.tree_leaves(xs)[0].shape[axis]
+
+
+def exists(length: Int[Array, ""] | None, t: int) -> Bool[Array, "t"]:
+    """Which steps of one sequence exist."""
+    return jnp.ones(t, bool) if length is None else jnp.arange(t) < length
+
+
+def seen(events: PyTree, *, whole: bool) -> Bool[Array, "t"]:
+    """Which events of one sequence have been observed: some entry of them, or (`whole`) every entry."""
+
+    def of_array(a):
+        present = ~jnp.isnan(a) if jnp.issubdtype(a.dtype, jnp.floating) else a != -1
+        axes = tuple(range(1, a.ndim))
+        return jnp.all(present, axis=axes) if whole else jnp.any(present, axis=axes)
+
+    flags = [of_array(a) for a in jax.tree_util.tree_leaves(events)]
+    return jnp.stack(flags).all(axis=0) if whole else jnp.stack(flags).any(axis=0)
+
+
+def keep(events: PyTree, where: Bool[Array, "t"]) -> PyTree:
+    """Events with those outside `where` replaced by a harmless copy of one inside: padding may hold anything."""
+    first = jnp.argmax(where)
+
+    def of_array(a):
+        spread = where.reshape(-1, *[1] * (a.ndim - 1))
+        return jnp.where(spread, a, jnp.take(a, first, axis=0)[None])
+
+    return jax.tree_util.tree_map(of_array, events)
+
+
+def lagged(xs: Float[Array, "t d"], lags: int) -> tuple[Float[Array, "t p"], Float[Array, "t d"]]:
+    """Each observation with the `lags` before it, latest first; NaN where the sequence has not begun."""
+    t, d = xs.shape
+    before = lambda lag: jnp.concatenate([jnp.full((min(lag, t), d), jnp.nan, xs.dtype), xs[: max(t - lag, 0)]])
+    return jnp.concatenate([before(lag) for lag in range(1, lags + 1)], axis=1), xs
+
+
+def check_lengths(lengths: Any, n: int, t: int) -> None:
+    """Raise `ValueError` unless lengths are `(n,)` whole numbers in 1..t."""
+    if lengths is None:
+        return
+    if jnp.shape(lengths) != (n,):
+        raise ValueError(f"lengths has shape {jnp.shape(lengths)}; {n} sequences want ({n},).")
+    if is_concrete(lengths):
+        values = np.asarray(lengths)
+        if values.max(initial=0) > t:
+            raise ValueError(f"lengths holds {values.max()}, longer than the {t} steps of the array.")
+        if values.min(initial=t) < 1:
+            raise ValueError(f"lengths holds {values.min()}: a sequence needs at least one step.")
+
+
+def pad_sequences(sequences: Sequence[Any], *, length: int | None = None) -> tuple[Array, Int[Array, "n"]]:
+    """Sequences `(t_i, ...)` of unequal length as one array `(n, t, ...)` and their lengths `(n,)`.
+
+    `length` sets a larger common length (say, to reuse a compilation). What stands in the padding does not matter.
+
+    >>> xs, lengths = pad_sequences([[1, 2, 3], [4]])
+    >>> xs.tolist(), lengths.tolist()
+    ([[1, 2, 3], [4, 0, 0]], [3, 1])
+    """
+    arrays = [np.asarray(s) for s in sequences]
+    if not arrays:
+        raise ValueError("sequences is empty: at least one sequence is wanted.")
+    if any(a.ndim == 0 or a.shape[0] == 0 for a in arrays):
+        raise ValueError("every sequence needs at least one step.")
+    if len({a.shape[1:] for a in arrays}) > 1:
+        raise ValueError(f"sequences have events of different shapes: {sorted({a.shape[1:] for a in arrays})}.")
+    longest = max(a.shape[0] for a in arrays)
+    if length is not None and length < longest:
+        raise ValueError(f"length is {length}, but the longest sequence has {longest} steps.")
+    out = np.zeros((len(arrays), length or longest, *arrays[0].shape[1:]), np.result_type(*arrays))
+    for row, a in zip(out, arrays, strict=True):
+        row[: len(a)] = a
+    floating = np.issubdtype(out.dtype, np.floating)
+    xs = as_float(out, "sequences") if floating else jnp.asarray(out)
+    return xs, jnp.asarray([len(a) for a in arrays], jnp.int32)

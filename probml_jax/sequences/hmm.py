@@ -1,0 +1,263 @@
+"""The hidden Markov model: a chain of states, each of which emits an event of its own leaf."""
+
+from typing import Any, Self
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from .._estimate import ML, AbstractEstimate
+from .._model import AbstractLatentModel
+from .._product import Product
+from .._special import pairwise_dot
+from .._stack import AbstractStack, Stacked
+from .._typing import Event, Flag, PRNGKey, Scalar, Statistics
+from .._validate import check_labels, check_shape
+from ..distributions.categorical import Categorical
+from ..inference import chain
+from ..mixtures.mixture import Mixture
+from .data import Sequences, as_sequences, check_lengths, exists, keep, lagged, num_steps, seen
+
+
+class HMM(AbstractLatentModel):
+    r"""$p(x, z) = p(z_1)\prod_s p(z_s \mid z_{s-1}) \prod_s p(x_s \mid z_s)$; a unit is one sequence.
+
+    `initial` is a leaf over labels, `transition` a stack of k such leaves (its rows), `emission` a stack of k leaves
+    of any kind. A sequence is `x (t, ...)`, or `(x, length)`, or `Sequences(x, length, states)` with known states
+    (-1 unknown): then `log_prob` is that of the observations *and* the states, and learning is (semi-)supervised.
+    NaN entries, missing steps and padding are integrated out exactly.
+
+    `allowed (k, k)` forbids transitions for good, whatever the leaves are. `lags > 0` makes it autoregressive:
+    emissions are conditional leaves of the pair (the last `lags` observations, this one), and the first `lags`
+    observations are taken as given.
+
+    Cost: $O(t k^2)$ and k scores per event. Reference: Murphy (2012), chapter 17.
+
+    >>> rows = Stacked(ML(jax.vmap(Categorical)(jnp.array([[0.7, 0.3], [0.4, 0.6]]))))
+    >>> walk_shop_clean = Stacked(ML(jax.vmap(Categorical)(jnp.array([[0.1, 0.4, 0.5], [0.6, 0.3, 0.1]]))))
+    >>> hmm = HMM(ML(Categorical(jnp.array([0.6, 0.4]))), rows, walk_shop_clean)
+    >>> round(float(jnp.exp(hmm.log_prob(jnp.array([0, 1, 2])))), 6), hmm.decode(jnp.array([0, 1, 2])).tolist()
+    (0.033612, [1, 0, 0])
+    """
+
+    initial: AbstractEstimate
+    transition: AbstractStack
+    emission: AbstractStack
+    allowed: Bool[Array, "k k"] | None = None
+    lags: int = eqx.field(static=True, default=0)
+
+    def __check_init__(self):
+        k = self.transition.size
+        if self.emission.size != k:
+            raise ValueError(f"emission has {self.emission.size} leaves for {k} states.")
+        if self.allowed is not None:
+            check_shape("allowed", self.allowed, (k, k))
+
+    @property
+    def num_states(self) -> int:
+        return self.transition.size
+
+    # -------------------------------------------------------------------------------------- potentials
+
+    def _events(self, x: Event) -> PyTree:
+        return lagged(x, self.lags) if self.lags else x
+
+    def _evidence(self, one: Sequences) -> tuple[PyTree, Bool[Array, "t"], Bool[Array, "t"]]:
+        """Events made harmless where there are none, which of them count, and which steps exist."""
+        here = exists(one.lengths, num_steps(one.xs, 0))
+        events = self._events(keep(one.xs, here))
+        # a conditional leaf needs its input; the parts of a product are missing one by one
+        partial = isinstance(self.emission.member(0), Product) or not isinstance(events, tuple)
+        counts = here & seen(events, whole=not partial)
+        return keep(events, counts), counts, here
+
+    def log_initial(self) -> Float[Array, "k"]:
+        return _log_probs(self.initial, self.num_states)
+
+    def log_transition(self) -> Float[Array, "k k"]:
+        table = self.transition.map(lambda leaf: _log_probs(leaf, self.num_states))
+        return table if self.allowed is None else jnp.where(self.allowed, table, -jnp.inf)
+
+    def potentials(self, datum: Any) -> tuple[Array, Array, Array, Array]:
+        """What `pml.inference.chain` wants to know of one sequence: initial, transition, likelihood, mask."""
+        one = as_sequences(datum, batched=False)
+        events, counts, here = self._evidence(one)
+        scores = self.emission.expected_log_probs(events).T
+        return self.log_initial(), self.log_transition(), self._given(scores, counts, one.states), here
+
+    def _given(self, scores: Array, counts: Array, states: Array | None) -> Float[Array, "t k"]:
+        scores = jnp.where(counts[:, None], scores, 0)
+        if states is None:
+            return scores
+        known = states[:, None]
+        return jnp.where((known == -1) | (known == jnp.arange(self.num_states)[None, :]), scores, -jnp.inf)
+
+    # -------------------------------------------------------------------------------------- one sequence
+
+    def log_prob(self, datum: Any) -> Scalar:
+        return chain.log_partition(*self.potentials(datum))
+
+    def filter(self, x: Any, *, parallel: bool = False) -> Float[Array, "t k"]:
+        r"""$p(z_s \mid x_{1:s})$; zero beyond the length."""
+        return chain.filter(*self.potentials(x), parallel)
+
+    def smooth(self, x: Any, *, parallel: bool = False) -> Float[Array, "t k"]:
+        r"""$p(z_s \mid x_{1:t})$; zero beyond the length."""
+        return chain.smooth(*self.potentials(x), parallel)
+
+    def marginals(self, x: Any, *, parallel: bool = False) -> tuple[Float[Array, "t k"], Float[Array, "steps k k"]]:
+        """Single and two-slice posterior marginals."""
+        return chain.marginals(*self.potentials(x), parallel)
+
+    def decode(self, x: Any, *, parallel: bool = False) -> Int[Array, "t"]:
+        """The most probable path (Viterbi); -1 beyond the length."""
+        return chain.viterbi(*self.potentials(x), parallel)[0]
+
+    def k_best(self, x: Any, k: int, *, parallel: bool = False) -> tuple[Int[Array, "k t"], Float[Array, "k"]]:
+        r"""The k most probable paths, best first, and their $\log p(x, z)$."""
+        return chain.k_best(*self.potentials(x), parallel, k=k)
+
+    def sample_posterior(self, key: PRNGKey, x: Any, *, parallel: bool = False) -> Int[Array, "t"]:
+        """A path drawn given the observations."""
+        return chain.sample(key, *self.potentials(x), parallel)
+
+    def entropy(self, x: Any) -> Scalar:
+        """Entropy of the path given the observations."""
+        return chain.entropy(*self.potentials(x))
+
+    def predict(self, x: Any, steps: int) -> Float[Array, "steps k"]:
+        r"""$p(z_{t+1}), \dots, p(z_{t+h})$ given the observations; the first row is one step after the last of them."""
+        initial, transition, likelihood, here = self.potentials(x)
+        last = chain.filter(initial, transition, likelihood, here)[jnp.sum(here) - 1]
+        return chain.predict(last, transition, steps)
+
+    def forecast(self, x: Any, steps: int) -> Float[Array, "steps *event"]:
+        """Expected observations of the next `steps` steps. Autoregressive models: average `simulate` instead."""
+        if self.lags:
+            raise ValueError("the forecast of an autoregressive HMM has no closed form: average simulate(key, x, ...).")
+        means = self.emission.map(lambda leaf: leaf.point().mean())
+        return jnp.tensordot(self.predict(x, steps), means, 1)
+
+    def next_observation(self, x: Any) -> Mixture:
+        """The density of the observation after the last one."""
+        parts = self.emission.map(lambda leaf: ML(leaf.predictive()))
+        return Mixture(ML(Categorical(self.predict(x, 1)[0])), Stacked(parts))
+
+    def impute(self, x: Float[Array, "t d"]) -> Float[Array, "t d"]:
+        """Missing (NaN) entries replaced by their posterior mean given the whole sequence."""
+        one = as_sequences(x, batched=False)
+        filled = self.emission.map(lambda leaf: jax.vmap(lambda e: leaf.point().impute(e)[0])(one.xs))
+        mean = jnp.einsum("tk,kt...->t...", self.smooth(x), filled)
+        return jnp.where(jnp.isnan(one.xs), mean, one.xs)
+
+    def step(self, log_belief: Float[Array, "k"] | None, x: Event) -> tuple[Float[Array, "k"], Scalar]:
+        r"""One observation more: $\log p(z_s \mid x_{1:s})$ and $\log p(x_s \mid x_{1:s-1})$.
+
+        `log_belief` is what the previous call returned, `None` for the first observation. With lags, `x` is the
+        pair (past observations, this one).
+        """
+        event = jax.tree_util.tree_map(lambda a: jnp.asarray(a)[None], x)
+        partial = isinstance(self.emission.member(0), Product) or not isinstance(event, tuple)
+        scores = jnp.where(seen(event, whole=not partial), self.emission.expected_log_probs(event)[:, 0], 0)
+        if log_belief is None:
+            joint = self.log_initial() + scores
+            total = jax.nn.logsumexp(joint)
+            return joint - jnp.where(total == -jnp.inf, 0, total), total
+        return chain.step(log_belief, self.log_transition(), scores)
+
+    # -------------------------------------------------------------------------------------- sampling
+
+    def sample(self, key: PRNGKey, num_steps: int) -> tuple[Int[Array, "t"], Event]:
+        """States and observations of a new sequence."""
+        if self.lags:
+            raise ValueError("an autoregressive HMM needs observations to begin with: use simulate(key, x, steps).")
+        walk, emit = jr.split(key)
+        free = jnp.zeros((num_steps, self.num_states), self.log_initial().dtype)
+        states = chain.sample(walk, self.log_initial(), self.log_transition(), free)
+        draw = lambda key, state: self.emission.member(state).predictive().sample(key)
+        return states, jax.vmap(draw)(jr.split(emit, num_steps), states)
+
+    def simulate(self, key: PRNGKey, x: Any, steps: int) -> tuple[Int[Array, "steps"], Event]:
+        """A continuation of a sequence: the next `steps` states and observations, drawn given the past."""
+        initial, transition, likelihood, here = self.potentials(x)
+        walk, emit = jr.split(key)
+        belief = chain.predict(chain.filter(initial, transition, likelihood, here)[jnp.sum(here) - 1], transition, 1)
+        free = jnp.zeros((steps, self.num_states), likelihood.dtype)
+        states = chain.sample(walk, jnp.log(belief[0]), transition, free)
+        keys = jr.split(emit, steps)
+        if not self.lags:
+            return states, jax.vmap(lambda key, z: self.emission.member(z).predictive().sample(key))(keys, states)
+        xs = as_sequences(x, batched=False).xs
+        past = jax.lax.dynamic_slice_in_dim(xs, jnp.sum(here) - self.lags, self.lags)[::-1]
+        draw = lambda past, key, z: self.emission.member(z).predictive().given(past.reshape(-1)).sample(key)
+        return states, chain.autoregress(draw, past, keys, states)
+
+    # -------------------------------------------------------------------------------------- learning
+
+    def _posterior(self, data: Any) -> tuple[PyTree, Array, chain.Beliefs]:
+        """Flat events, which of them count `(n, t)`, and the beliefs of every sequence."""
+        many = as_sequences(data, batched=True)
+        events, counts, here = jax.vmap(self._evidence)(many)
+        n, t = counts.shape
+        flat = jax.tree_util.tree_map(lambda a: a.reshape(n * t, *a.shape[2:]), events)
+        scores = self.emission.expected_log_probs(flat).reshape(-1, n, t).transpose(1, 2, 0)
+        scores = jax.vmap(self._given)(scores, counts, many.states)
+        run = lambda likelihood, mask: chain.beliefs(self.log_initial(), self.log_transition(), likelihood, mask)
+        return flat, counts, jax.vmap(run)(scores, here)
+
+    def e_step(self, data: Any, weights: Float[Array, "n"]) -> tuple[Statistics, Scalar]:
+        flat, counts, (log_probs, single, pairs) = self._posterior(data)
+        shares = single * jnp.where(counts, weights[:, None], 0)[:, :, None]
+        emitted = self.emission.statistics(flat, shares.transpose(2, 0, 1).reshape(self.num_states, -1))
+        began = jnp.tensordot(weights, single[:, 0], 1)
+        moved = jnp.tensordot(weights, pairs, 1)
+        return (began, moved, emitted), pairwise_dot(weights, log_probs)
+
+    def m_step(self, stats: Statistics) -> Self:
+        began, moved, emitted = stats
+        parts = self.initial.refit(began), self.transition.refit(moved), self.emission.refit(emitted)
+        return HMM(*parts, self.allowed, self.lags)
+
+    def log_prior(self) -> Scalar:
+        return self.initial.log_prior() + self.transition.log_prior() + self.emission.log_prior()
+
+    def surrogate(self, data: Any, weights: Float[Array, "n"], reference: Self) -> Scalar:
+        flat, counts, (_, single, pairs) = jax.lax.stop_gradient(reference._posterior(data))
+        shares = single * jnp.where(counts, weights[:, None], 0)[:, :, None]
+        shares = shares.transpose(2, 0, 1).reshape(self.num_states, -1)
+        expected = lambda mass, score: jnp.sum(jnp.where(mass > 0, mass * jnp.where(mass > 0, score, 0), 0))
+        score = expected(shares, self.emission.expected_log_probs(flat))
+        score = score + expected(jnp.tensordot(weights, single[:, 0], 1), self.log_initial())
+        return score + expected(jnp.tensordot(weights, pairs, 1), self.log_transition())
+
+    # -------------------------------------------------------------------------------------- honesty
+
+    def plug_in(self) -> Self:
+        """The same model with every belief replaced by one member: an ordinary density."""
+        parts = (Stacked(stack.map(lambda leaf: ML(leaf.point()))) for stack in (self.transition, self.emission))
+        return HMM(ML(self.initial.point()), *parts, self.allowed, self.lags)
+
+    def validate(self, data: Any) -> None:
+        many = as_sequences(data, batched=True)
+        leaves = jax.tree_util.tree_leaves(many.xs)
+        if any(a.ndim < 2 for a in leaves):
+            raise ValueError(f"xs has shape {leaves[0].shape}; wanted (n, t, ...): one sequence is xs[None].")
+        n, t = leaves[0].shape[:2]
+        check_lengths(many.lengths, n, t)
+        if many.states is not None:
+            check_shape("states", many.states, (n, t))
+            check_labels("states", many.states, self.num_states)
+        real = many.xs if many.lengths is None else jax.vmap(lambda x, l: keep(x, exists(l, t)))(many.xs, many.lengths)
+        if not self.lags:
+            self.emission.validate(jax.tree_util.tree_map(lambda a: a.reshape(n * t, *a.shape[2:]), real))
+        if self.emission.indistinct() and many.states is None:
+            raise ValueError("all states emit alike, so no method could ever separate them: start them apart.")
+
+    def degenerate(self) -> Flag:
+        return self.emission.degenerate()
+
+
+def _log_probs(leaf: AbstractEstimate, k: int) -> Float[Array, "k"]:
+    return jax.vmap(leaf.expected_log_prob)(jnp.arange(k))

@@ -1,0 +1,276 @@
+"""Laws of one chain of discrete states: everything against the enumeration of all paths."""
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+
+from probml_jax.inference import chain
+
+T, K, BEST, DRAWS = 4, 3, 5, 3000
+KINDS = {
+    "constant-scan": (False, False),
+    "constant-parallel": (False, True),
+    "varying-scan": (True, False),
+    "varying-parallel": (True, True),
+}  # name -> (transitions vary, parallel)
+every_kind = pytest.mark.parametrize("name", list(KINDS))
+
+
+def _case(name, varying):
+    """Potentials and mask; none of them is normalized."""
+    rng = np.random.default_rng(len(name))
+    initial, likelihood = rng.normal(size=K), rng.normal(size=(T, K))
+    transition = rng.normal(size=(T - 1, K, K) if varying else (K, K))
+    mask = np.ones(T, bool)
+    if name in ("sparse", "sparse_ragged"):
+        transition[..., 0, 1] = transition[..., 2, 0] = -np.inf
+        initial[1] = -np.inf
+    if name == "left_to_right":
+        transition[..., [1, 2, 2], [0, 0, 1]] = -np.inf
+        initial[1:] = -np.inf
+    if name == "one_step":
+        mask[1:] = False
+    if name in ("ragged", "sparse_ragged"):
+        mask[-1] = False
+    if name == "missing":
+        mask[[0, 2]] = False
+    if name == "nothing":
+        mask[:] = False
+    if name == "impossible":
+        likelihood[2] = -np.inf
+    if name == "far":  # a path whose prefix is 1e-60 as likely as another's, and wins
+        likelihood[0] = [0.0, -140.0, -300.0]
+        likelihood[1:] = [[-90.0, 0.0, -50.0]] * 3
+    return initial, transition, likelihood, mask
+
+
+CASES = ("plain sparse left_to_right one_step ragged sparse_ragged missing nothing impossible far").split()
+
+
+@functools.cache
+def _enumerated(name, varying):
+    initial, transition, likelihood, mask = _case(name, varying)
+    length = int(np.flatnonzero(mask).max(initial=-1)) + 1
+    likelihood = np.where(mask[:, None], likelihood, 0)
+    move = lambda s: transition[s] if varying else transition
+    paths = list(itertools.product(range(K), repeat=length))
+    score = lambda p: (
+        sum(likelihood[s, p[s]] for s in range(length)) + sum(move(s)[p[s], p[s + 1]] for s in range(length - 1))
+    )
+    scores = np.array([score(p) + (initial[p[0]] if p else 0.0) for p in paths])
+    with np.errstate(invalid="ignore"):
+        total = np.logaddexp.reduce(scores)
+        probs = np.nan_to_num(np.exp(scores - total))
+    single, pairs = np.zeros((T, K)), np.zeros((T - 1, K, K))
+    for path, p in zip(paths, probs, strict=True):
+        for s in range(length):
+            single[s, path[s]] += p
+        for s in range(length - 1):
+            pairs[s, path[s], path[s + 1]] += p
+    return length, paths, scores, total, probs, single, pairs
+
+
+@functools.cache
+def _computed(varying, parallel, dtype):
+    """Everything the engine knows about one chain, in one compilation for all cases."""
+
+    @jax.jit
+    def compute(initial, transition, likelihood, mask, key):
+        given = (initial, transition, likelihood, mask, parallel)
+        value = lambda i, t, l: chain.log_partition(i, t, l, mask, parallel)
+        draws = jax.vmap(lambda k: chain.sample(k, *given))(jr.split(key, DRAWS))
+        return {
+            "log_partition": value(initial, transition, likelihood),
+            "gradient": jax.grad(value, (0, 1, 2))(initial, transition, likelihood),
+            "curvature": jax.jacfwd(jax.grad(value, 2), 2)(initial, transition, likelihood),
+            "marginals": chain.marginals(*given),
+            "counts": chain.expected_counts(*given),
+            "filter": chain.filter(*given),
+            "viterbi": chain.viterbi(*given),
+            "k_best": chain.k_best(*given, k=BEST),
+            "entropy": chain.entropy(*given),
+            "draws": draws,
+        }
+
+    def run(name):
+        *potentials, mask = _case(name, varying)
+        return compute(*(jnp.asarray(a, dtype) for a in potentials), jnp.asarray(mask), jr.key(0))
+
+    return functools.cache(run)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("case", CASES)
+@every_kind
+def test_sums_are_sums_over_all_paths(name, case, dtype):
+    varying, parallel = KINDS[name]
+    length, _, _, total, probs, single, pairs = _enumerated(case, varying)
+    got = _computed(varying, parallel, dtype)(case)
+    # float32: potentials of size 300 are themselves rounded to 1e-5
+    tol = {"float64": 1e-11, "float32": 1e-4 if case == "far" else 3e-6}[dtype]
+    mask = _case(case, varying)[3]
+    np.testing.assert_allclose(got["log_partition"], total, rtol=tol, atol=tol)
+    for value, want in zip(got["marginals"], (single, pairs), strict=True):
+        np.testing.assert_allclose(value, want, atol=tol)
+    for value, want in zip(got["counts"], (single[0], pairs.sum(0), single.sum(0)), strict=True):
+        np.testing.assert_allclose(value, want, atol=4 * tol)
+    wanted = (single[0], pairs if varying else pairs.sum(0), single * mask[:, None])
+    for value, want in zip(got["gradient"], wanted, strict=True):
+        np.testing.assert_allclose(value, want, atol=4 * tol)
+    np.testing.assert_allclose(got["entropy"], -np.sum(probs[probs > 0] * np.log(probs[probs > 0])), atol=10 * tol)
+    if length:
+        np.testing.assert_allclose(got["filter"][length - 1], single[length - 1], atol=tol)
+    assert (np.asarray(got["filter"])[length:] == 0).all()
+
+
+@pytest.mark.parametrize("case", CASES)
+@every_kind
+def test_paths_are_those_of_the_sorted_enumeration(name, case):
+    varying, parallel = KINDS[name]
+    length, paths, scores, total, _, single, _ = _enumerated(case, varying)
+    got = _computed(varying, parallel, "float64")(case)
+    possible = total > -np.inf
+    path, score = got["viterbi"]
+    order = np.argsort(-scores, kind="stable")[:BEST]
+    wanted = [paths[i] if scores[i] > -np.inf else (-1,) * length for i in order]
+    np.testing.assert_allclose(score, scores.max(), rtol=1e-12)
+    assert tuple(path[:length].tolist()) == wanted[0]
+    assert (path[length:] == -1).all()
+    ranked, values = got["k_best"]
+    np.testing.assert_allclose(values[: len(order)], scores[order], rtol=1e-12)
+    assert (values[len(order) :] == -np.inf).all()
+    assert [tuple(p[:length].tolist()) for p in ranked[: len(order)]] == wanted
+    draws = np.asarray(got["draws"])
+    if not possible:
+        assert (draws == -1).all()
+        return
+    frequency = np.stack([(draws == j).mean(0) for j in range(K)], axis=1)
+    # five standard errors of a frequency
+    assert np.abs(frequency - single).max() < 5 * 0.5 / np.sqrt(DRAWS)
+
+
+@pytest.mark.parametrize("name", ["constant-scan", "constant-parallel"])
+def test_second_derivatives_are_covariances(name):
+    parallel = KINDS[name][1]
+    _, paths, _, _, probs, single, _ = _enumerated("sparse", False)
+    got = _computed(False, parallel, "float64")("sparse")["curvature"]
+    features = np.array([np.eye(K)[list(p)].ravel() for p in paths])
+    want = (features * probs[:, None]).T @ features - np.outer(single.ravel(), single.ravel())
+    np.testing.assert_allclose(got.reshape(T * K, T * K), want, atol=1e-10)
+
+
+def test_an_impossible_chain_has_zero_gradient_and_no_nan():
+    for varying, parallel in itertools.product([False, True], repeat=2):
+        got = _computed(varying, parallel, "float32")("impossible")
+        assert got["log_partition"] == -np.inf
+        for leaf in jax.tree_util.tree_leaves(got["gradient"]):
+            assert (leaf == 0).all()
+
+
+def test_kl_is_the_sum_over_paths():
+    one, other = _case("plain", False)[:3], _case("ragged", False)[:3]
+    scores = []
+    for initial, transition, likelihood in (one, other):
+        paths = itertools.product(range(K), repeat=T)
+        of = lambda z, i=initial, a=transition, l=likelihood: (
+            i[z[0]] + sum(l[s, z[s]] for s in range(T)) + sum(a[z[s], z[s + 1]] for s in range(T - 1))
+        )
+        scores.append(np.array([of(z) for z in paths]))
+    log_p, log_q = (s - np.logaddexp.reduce(s) for s in scores)
+    got = chain.kl(tuple(map(jnp.asarray, one)), tuple(map(jnp.asarray, other)))
+    np.testing.assert_allclose(got, np.sum(np.exp(log_p) * (log_p - log_q)), rtol=1e-10)
+    assert chain.kl(tuple(map(jnp.asarray, one)), tuple(map(jnp.asarray, one))) < 1e-12
+
+
+def test_batches_agree_with_one_at_a_time():
+    """Also when one member of the batch sends all of it into log space."""
+    names = ["plain", "sparse", "far", "ragged", "impossible"]
+    stack = [jnp.stack([jnp.asarray(_case(n, False)[i]) for n in names]) for i in range(4)]
+    together = jax.jit(jax.vmap(chain.log_partition))(*stack)
+    slopes = jax.jit(jax.vmap(jax.grad(chain.log_partition, 2)))(*stack)
+    for i, name in enumerate(names):
+        alone = _computed(False, False, "float64")(name)
+        np.testing.assert_allclose(together[i], alone["log_partition"], rtol=1e-12)
+        np.testing.assert_allclose(slopes[i], alone["gradient"][2], atol=1e-12)
+
+
+def test_online_steps_are_the_filter():
+    initial, transition, likelihood, _ = map(jnp.asarray, _case("sparse", False))
+    transition = jax.nn.log_softmax(transition, axis=1)
+    filtered = chain.filter(initial, transition, likelihood)
+    belief = jax.nn.log_softmax(initial + likelihood[0])
+    total = jax.nn.logsumexp(initial + likelihood[0])
+    for s in range(1, T):
+        belief, gain = chain.step(belief, transition, likelihood[s])
+        total = total + gain
+        np.testing.assert_allclose(jnp.exp(belief), filtered[s], atol=1e-12)
+    np.testing.assert_allclose(total, chain.log_partition(initial, transition, likelihood), rtol=1e-12)
+    ahead = chain.predict(filtered[-1], transition, 3)
+    np.testing.assert_allclose(ahead[2], filtered[-1] @ np.linalg.matrix_power(np.exp(transition), 3), atol=1e-12)
+
+
+# ------------------------------------------------------------------ long chains in float32
+
+
+def _long(t, k, forbidden, dtype):
+    rng = np.random.default_rng(0)
+    transition = np.log(rng.dirichlet(np.ones(k), k))
+    if forbidden:
+        transition[0, 1] = transition[2, 0] = -np.inf
+    initial, likelihood = np.log(rng.dirichlet(np.ones(k))), rng.normal(size=(t, k)) * 3 - 4
+    return [jnp.asarray(a, dtype) for a in (initial, transition, likelihood)]
+
+
+def test_a_million_steps_in_float32():
+    small, large = (jax.jit(chain.log_partition)(*_long(1_000_000, 4, False, d)) for d in ("float32", "float64"))
+    assert abs(float(small) / float(large) - 1) < 1e-6
+
+
+def test_twenty_thousand_steps_with_forbidden_transitions():
+    narrow, wide = (_long(20_000, 5, True, d) for d in ("float32", "float64"))
+    path, _ = jax.jit(chain.viterbi)(*narrow)
+    best, score = jax.jit(chain.viterbi)(*wide)
+    assert not np.isneginf(np.asarray(wide[1])[path[:-1], path[1:]]).any()
+    achieved = chain.path_log_score(path, *wide)
+    assert float(score - achieved) < 1e-6 * abs(float(score))
+    assert np.mean(np.asarray(path) == np.asarray(best)) > 0.999
+    smoothed = [jax.jit(chain.smooth)(*args) for args in (narrow, wide)]
+    np.testing.assert_allclose(smoothed[0], smoothed[1], atol=2e-5)  # messages carry 1e-7 per step of memory
+    value = [float(jax.jit(chain.log_partition)(*args)) for args in (narrow, wide)]
+    np.testing.assert_allclose(*value, rtol=3e-7)
+
+
+def test_scaled_and_log_space_agree_on_a_long_chain():
+    """The two paths of the engine, on a chain where both are valid."""
+    from probml_jax.inference.chain import _by_logs, _by_probabilities
+    from probml_jax.inference.messages import make_chain, mixes
+
+    given = make_chain(*_long(3_000, 5, False, "float64"), None)
+    assert mixes(given)
+    assert not mixes(make_chain(*_long(10, 5, True, "float64"), None))
+    for a, b in zip(jax.jit(_by_probabilities)(given), jax.jit(lambda c: _by_logs(c, False))(given), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+
+
+# ------------------------------------------------------------------ bad input
+
+
+def test_shapes_are_checked():
+    zeros = jnp.zeros
+    with pytest.raises(ValueError, match="log_initial"):
+        chain.log_partition(zeros(2), zeros((3, 3)), zeros((4, 3)))
+    with pytest.raises(ValueError, match="log_transition"):
+        chain.log_partition(zeros(3), zeros((4, 3, 3)), zeros((4, 3)))
+    with pytest.raises(ValueError, match="mask"):
+        chain.log_partition(zeros(3), zeros((3, 3)), zeros((4, 3)), jnp.ones(3, bool))
+    with pytest.raises(ValueError, match="log_likelihood"):
+        chain.viterbi(zeros(3), zeros((3, 3)), zeros((0, 3)))
+    with pytest.raises(ValueError, match="k must be"):
+        chain.k_best(zeros(3), zeros((3, 3)), zeros((4, 3)), k=0)
+    with pytest.raises(ValueError, match="steps"):
+        chain.predict(zeros(3), zeros((3, 3)), 0)
