@@ -3,11 +3,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?= -n 2 --dist loadgroup
 
-.PHONY: help test lint demo bench notebooks clean
+.PHONY: help test thorough lint demo bench notebooks clean
 
 help:
 	@echo "make demo       guided tour: fits models on real data, writes pictures to demo/"
 	@echo "make test       lint, then every test"
+	@echo "make thorough   every member of every registry in every precision (half an hour)"
 	@echo "make bench      benchmarks against peers; results in benchmarks/results/"
 	@echo "make notebooks  run the notebooks and store their output"
 
@@ -26,6 +27,9 @@ lint: $(VENV)/installed
 
 test: lint
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+thorough: lint
+	$(BIN)/python -m pytest $(PYTEST_ARGS) -m "thorough or not thorough"
 
 bench: $(VENV)/installed
 	$(BIN)/python -m benchmarks

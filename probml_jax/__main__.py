@@ -50,9 +50,7 @@ def iris(folder: pathlib.Path) -> list:
     keys = jr.split(jr.key(0), 16)
     for name, settings in {
         "Gaussian mixture, full": {"covariance": "full"},
-        "Gaussian mixture, tied": {"covariance": "tied"},
         "Gaussian mixture, diagonal": {"covariance": "diagonal"},
-        "Gaussian mixture, MAP": {"covariance": "full", "estimate": "map"},
         "Gaussian mixture, variational Bayes": {"covariance": "full", "estimate": "bayes"},
     }.items():
         run = lambda s=settings: pml.best_of(

@@ -259,6 +259,32 @@ def _half_frozen(dtype):
     return pml.mixtures.Mixture(pml.Frozen(model.weights), model.components), xs
 
 
+def _ragged(dtype, n=12, t=7):
+    """Sequences of two alternating regimes, with lengths and holes."""
+    rng = np.random.default_rng(10)
+    states = (np.cumsum(rng.uniform(size=(n, t)) < 0.3, axis=1) + rng.integers(0, 2, (n, 1))) % 2
+    xs = np.where(states[:, :, None] == 0, -1.5, 1.5) + rng.normal(size=(n, t, 2))
+    return _with_holes(jnp.asarray(xs, dtype)), jnp.asarray(rng.integers(2, t + 1, n), jnp.int32)
+
+
+def _symbols(n=12, t=7):
+    return jnp.asarray(np.random.default_rng(11).integers(-1, 3, (n, t)), jnp.int32)
+
+
+def _hmm(dtype):
+    data = _ragged(dtype)
+    return pml.sequences.gaussian_hmm(jr.key(0), data, 2, "full"), data
+
+
+def _symbol_hmm(dtype):
+    data = _symbols(), jnp.asarray(np.random.default_rng(12).integers(2, 8, 12), jnp.int32)
+    return pml.sequences.categorical_hmm(jr.key(0), data, 2, 3, estimate="bayes", dtype=dtype), data
+
+
+def _gapped_chain(dtype):
+    return pml.sequences.MarkovChain.from_data(_symbols(), 3, smoothing=1.0, estimate="map", dtype=dtype), _symbols()
+
+
 # every family, and every kind of leaf under some family: laws over all combinations would compile for half an hour
 MODELS = {
     "gaussian_mixture_full_ml": _gaussian("full", "ml"),
@@ -282,5 +308,8 @@ MODELS = {
     ),
     "mixture_of_mixtures": _mixture_of_mixtures,
     "mixture_half_frozen": _half_frozen,
+    "gaussian_hmm": _hmm,
+    "categorical_hmm_bayes": _symbol_hmm,
+    "markov_chain": _gapped_chain,
     "kmeans": _built(pml.mixtures.kmeans, _clusters),
 }

@@ -92,7 +92,7 @@ def test_free_parameters_are_counted():
 
 def test_priors_and_frozen_leaves_never_train():
     xs = jr.normal(jr.key(0), (40, 2))
-    model = pml.mixtures.gaussian_mixture(jr.key(0), xs, 2, estimate="map")
+    model = pml.mixtures.gaussian_mixture(jr.key(0), xs, 2, "diagonal", estimate="map")
     mask = pml.trainable(model)
     assert not any(jax.tree_util.tree_leaves(mask.components.each.prior))
     assert mask.components.each.distribution.loc
@@ -107,7 +107,7 @@ def test_priors_and_frozen_leaves_never_train():
 def test_structural_zeros_are_kept(method):
     """A component of probability zero stays at zero, and nothing turns into NaN."""
     xs = jr.normal(jr.key(0), (40, 2))
-    model = pml.mixtures.gaussian_mixture(jr.key(0), xs, 3)
+    model = pml.mixtures.gaussian_mixture(jr.key(0), xs, 3, "diagonal")
     model = eqx.tree_at(lambda m: m.weights.distribution.probs, model, jnp.array([0.5, 0.0, 0.5]))
     result = pml.fit(model, xs, method, max_steps=20)
     probs = result.model.weights.distribution.probs

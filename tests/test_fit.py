@@ -208,7 +208,7 @@ def _numeric(function, x, index, eps=1e-5):
     return (function(x.at[index].add(eps)) - function(x.at[index].add(-eps))) / (2 * eps)
 
 
-@pytest.mark.parametrize("estimate", ["ml", "bayes"])
+@pytest.mark.parametrize("estimate", ["ml", pytest.param("bayes", marks=pytest.mark.thorough)])
 def test_gradients_through_a_converged_em_in_weights_and_data(xs, estimate):
     start = pml.mixtures.gaussian_mixture(jr.key(2), xs, num_components=2, estimate=estimate)
     settings = {"max_steps": 3000, "rtol": 1e-16}
@@ -227,11 +227,12 @@ def test_gradients_through_a_converged_em_in_weights_and_data(xs, estimate):
 
 
 def test_gradients_through_a_converged_em_in_the_prior(xs):
-    start = pml.mixtures.gaussian_mixture(jr.key(2), xs, num_components=2, estimate="map")
+    start = pml.mixtures.gaussian_mixture(jr.key(2), xs, 2, "diagonal", estimate="map")
 
+    @jax.jit
     def covariance(strength):
-        model = eqx.tree_at(lambda m: m.components.each.prior.strength, start, strength * jnp.ones(2))
-        return pml.fit(model, xs, max_steps=3000, rtol=1e-16).model.components.each.distribution.covariance[0, 0, 0]
+        model = eqx.tree_at(lambda m: m.components.each.prior.strength, start, strength * jnp.ones((2, 2)))
+        return pml.fit(model, xs, max_steps=3000, rtol=1e-16).model.components.each.distribution.scale[0, 0]
 
     slope = jax.grad(covariance)(jnp.array(2.0))
     numeric = (covariance(jnp.array(2.0 + 1e-4)) - covariance(jnp.array(2.0 - 1e-4))) / 2e-4
@@ -244,6 +245,7 @@ def test_gradient_of_the_final_objective_is_the_envelope(xs, model):
     np.testing.assert_allclose(slope[5, 1], _numeric(value, xs, (5, 1)), rtol=1e-6)
 
 
+@pytest.mark.thorough
 def test_gradients_through_lbfgs(xs, model):
     read = lambda fit: fit.model.components.each.distribution.loc[0, 0]
     slope = jax.grad(lambda w: read(pml.fit(model, xs, pml.LBFGS(), weights=w, max_steps=300, rtol=1e-15)))(
@@ -253,6 +255,7 @@ def test_gradients_through_lbfgs(xs, model):
     np.testing.assert_allclose(slope, by_em, rtol=1e-4, atol=1e-7)  # L-BFGS stops at a gradient of about 1e-6
 
 
+@pytest.mark.thorough
 def test_gradients_through_a_vmapped_fit_in_blocks(xs, model):
     """Per-experiment gradients, with the E-step in blocks."""
     read = lambda w: pml.fit(model, xs, pml.EM(batch_size=30), weights=w, max_steps=1000, rtol=1e-16).model

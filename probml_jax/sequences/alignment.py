@@ -22,7 +22,7 @@ def align_states(reference: Any, states: Any, num_states: int) -> Int[Array, "k"
     [1, 2, 0]
     """
     reference, states = np.asarray(reference), np.asarray(states)
-    check_shape("states", states, reference.shape)
+    check_shape("states", jnp.asarray(states), reference.shape)
     check_labels("reference", reference, num_states)
     check_labels("states", states, num_states)
     both = (reference >= 0) & (states >= 0)

@@ -96,43 +96,53 @@ class HMM(AbstractLatentModel):
 
     # -------------------------------------------------------------------------------------- one sequence
 
+    @eqx.filter_jit
     def log_prob(self, datum: Any) -> Scalar:
         return chain.log_partition(*self.potentials(datum))
 
+    @eqx.filter_jit
     def filter(self, x: Any, *, parallel: bool = False) -> Float[Array, "t k"]:
         r"""$p(z_s \mid x_{1:s})$; zero beyond the length."""
         return chain.filter(*self.potentials(x), parallel)
 
+    @eqx.filter_jit
     def smooth(self, x: Any, *, parallel: bool = False) -> Float[Array, "t k"]:
         r"""$p(z_s \mid x_{1:t})$; zero beyond the length."""
         return chain.smooth(*self.potentials(x), parallel)
 
+    @eqx.filter_jit
     def marginals(self, x: Any, *, parallel: bool = False) -> tuple[Float[Array, "t k"], Float[Array, "steps k k"]]:
         """Single and two-slice posterior marginals."""
         return chain.marginals(*self.potentials(x), parallel)
 
+    @eqx.filter_jit
     def decode(self, x: Any, *, parallel: bool = False) -> Int[Array, "t"]:
         """The most probable path (Viterbi); -1 beyond the length."""
         return chain.viterbi(*self.potentials(x), parallel)[0]
 
+    @eqx.filter_jit
     def k_best(self, x: Any, k: int, *, parallel: bool = False) -> tuple[Int[Array, "k t"], Float[Array, "k"]]:
         r"""The k most probable paths, best first, and their $\log p(x, z)$."""
         return chain.k_best(*self.potentials(x), parallel, k=k)
 
+    @eqx.filter_jit
     def sample_posterior(self, key: PRNGKey, x: Any, *, parallel: bool = False) -> Int[Array, "t"]:
         """A path drawn given the observations."""
         return chain.sample(key, *self.potentials(x), parallel)
 
+    @eqx.filter_jit
     def entropy(self, x: Any) -> Scalar:
         """Entropy of the path given the observations."""
         return chain.entropy(*self.potentials(x))
 
+    @eqx.filter_jit
     def predict(self, x: Any, steps: int) -> Float[Array, "steps k"]:
         r"""$p(z_{t+1}), \dots, p(z_{t+h})$ given the observations; the first row is one step after the last of them."""
         initial, transition, likelihood, here = self.potentials(x)
         last = chain.filter(initial, transition, likelihood, here)[jnp.sum(here) - 1]
         return chain.predict(last, transition, steps)
 
+    @eqx.filter_jit
     def forecast(self, x: Any, steps: int) -> Float[Array, "steps *event"]:
         """Expected observations of the next `steps` steps. Autoregressive models: average `simulate` instead."""
         if self.lags:
@@ -140,11 +150,13 @@ class HMM(AbstractLatentModel):
         means = self.emission.map(lambda leaf: leaf.point().mean())
         return jnp.tensordot(self.predict(x, steps), means, 1)
 
+    @eqx.filter_jit
     def next_observation(self, x: Any) -> Mixture:
         """The density of the observation after the last one."""
         parts = self.emission.map(lambda leaf: ML(leaf.predictive()))
         return Mixture(ML(Categorical(self.predict(x, 1)[0])), Stacked(parts))
 
+    @eqx.filter_jit
     def impute(self, x: Float[Array, "t d"]) -> Float[Array, "t d"]:
         """Missing (NaN) entries replaced by their posterior mean given the whole sequence."""
         one = as_sequences(x, batched=False)
@@ -152,6 +164,7 @@ class HMM(AbstractLatentModel):
         mean = jnp.einsum("tk,kt...->t...", self.smooth(x), filled)
         return jnp.where(jnp.isnan(one.xs), mean, one.xs)
 
+    @eqx.filter_jit
     def step(self, log_belief: Float[Array, "k"] | None, x: Event) -> tuple[Float[Array, "k"], Scalar]:
         r"""One observation more: $\log p(z_s \mid x_{1:s})$ and $\log p(x_s \mid x_{1:s-1})$.
 
@@ -169,6 +182,7 @@ class HMM(AbstractLatentModel):
 
     # -------------------------------------------------------------------------------------- sampling
 
+    @eqx.filter_jit
     def sample(self, key: PRNGKey, num_steps: int) -> tuple[Int[Array, "t"], Event]:
         """States and observations of a new sequence."""
         if self.lags:
@@ -179,6 +193,7 @@ class HMM(AbstractLatentModel):
         draw = lambda key, state: self.emission.member(state).predictive().sample(key)
         return states, jax.vmap(draw)(jr.split(emit, num_steps), states)
 
+    @eqx.filter_jit
     def simulate(self, key: PRNGKey, x: Any, steps: int) -> tuple[Int[Array, "steps"], Event]:
         """A continuation of a sequence: the next `steps` states and observations, drawn given the past."""
         initial, transition, likelihood, here = self.potentials(x)

@@ -29,8 +29,10 @@ class MarkovChain(AbstractLatentModel):
     Reference: Murphy (2012), section 17.2.
 
     >>> chain = MarkovChain.from_data([[0, 1, 1, 0, 1, 1, 1, 0]], num_states=2)
-    >>> chain.transition_matrix().round(2).tolist(), chain.stationary().round(3).tolist()
-    ([[0.0, 1.0], [0.4, 0.6]], [0.286, 0.714])
+    >>> [[round(float(p), 2) for p in row] for row in chain.transition_matrix()]
+    [[0.0, 1.0], [0.4, 0.6]]
+    >>> [round(float(p), 3) for p in chain.stationary()]
+    [0.286, 0.714]
     """
 
     initial: AbstractEstimate
@@ -103,6 +105,7 @@ class MarkovChain(AbstractLatentModel):
         evidence = jnp.where(known, 0.0, -jnp.inf).astype(log_initial.dtype)
         return log_initial, self.log_transition(), evidence, here
 
+    @eqx.filter_jit
     def log_prob(self, datum: Any) -> Scalar:
         potentials = self._potentials(datum)
         one = as_sequences(datum, batched=False)
@@ -111,6 +114,7 @@ class MarkovChain(AbstractLatentModel):
         direct = lambda: chain.path_log_score(one.xs, *potentials)
         return jax.lax.cond(unknown, lambda: chain.log_partition(*potentials), direct)
 
+    @eqx.filter_jit
     def sample(self, key: PRNGKey, num_steps: int) -> Int[Array, "t"]:
         """A sequence of states."""
         free = jnp.zeros((num_steps, self.num_states), self.log_initial().dtype)

@@ -28,7 +28,9 @@ COORDINATES = [  # independent coordinates: a missing one is as good as absent
 def both_dtypes(names):
     """Every name in both precisions; a variant of a family (scalar, one-dimensional) in float64 only."""
     cases = [(n, d) for n in names for d in (F32, F64) if d == F64 or not n.endswith(("_scalar", "_one"))]
-    return pytest.mark.parametrize(("name", "dtype"), cases, ids=[f"{n}-{jnp.dtype(d).name}" for n, d in cases])
+    mark = lambda d: () if d == F64 else pytest.mark.thorough  # float32 is compared with float64 at every run, below
+    named = [pytest.param(n, d, id=f"{n}-{jnp.dtype(d).name}", marks=mark(d)) for n, d in cases]
+    return pytest.mark.parametrize(("name", "dtype"), named)
 
 
 each = pytest.mark.parametrize("name", NAMES)

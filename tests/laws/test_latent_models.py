@@ -15,19 +15,21 @@ from probml_jax._constraint import split
 from probml_jax.methods.em import pooled_e_step
 from probml_jax.methods.gradient import slope
 
-DTYPES = ["float32", "float64"]
 TOL = {"float32": 2e-5, "float64": 1e-10}
 MAX_STEPS = 1500
-everywhere = pytest.mark.parametrize("dtype", DTYPES)
-every_model = pytest.mark.parametrize("name", list(MODELS))
-every_smooth_model = pytest.mark.parametrize("name", [name for name in MODELS if name != "kmeans"])
+# one member of each kind at every run, the others in `make thorough`
+QUICK = """gaussian_mixture_full_ml gaussian_mixture_diagonal_map gaussian_mixture_tied_map gaussian_mixture_spherical_bayes
+gaussian_mixture_missing_full_map student_t_mixture_missing bernoulli_mixture_bayes categorical_mixture_map
+mixture_of_mixtures gaussian_hmm categorical_hmm_bayes markov_chain kmeans""".split()
+marked = lambda names: [n if n in QUICK else pytest.param(n, marks=pytest.mark.thorough) for n in names]
+every_model = pytest.mark.parametrize("name", marked(MODELS))
+every_smooth_model = pytest.mark.parametrize("name", marked([name for name in MODELS if name != "kmeans"]))
 # one of each kind, for the laws that take long to compile
 REPRESENTATIVE = [
-    "gaussian_mixture_full_ml",
     "gaussian_mixture_diagonal_map",
     "gaussian_mixture_tied_map",
-    "student_t_mixture_missing",
     "bernoulli_mixture_bayes",
+    "gaussian_hmm",
 ]
 some_models = pytest.mark.parametrize("name", REPRESENTATIVE)
 
@@ -67,9 +69,8 @@ def test_the_e_step_bound_is_the_weighted_sum_of_log_probs(name):
     np.testing.assert_allclose(bound, np.sum(np.asarray(weights) * np.asarray(scores)), rtol=1e-10)
 
 
-@pytest.mark.parametrize(
-    ("name", "dtype"), [*[(name, "float64") for name in MODELS], *[(name, "float32") for name in REPRESENTATIVE]]
-)
+@pytest.mark.parametrize("dtype", ["float64", pytest.param("float32", marks=pytest.mark.thorough)])
+@every_model
 def test_every_step_of_em_climbs_and_keeps_type_and_dtype(name, dtype):
     model = make(name, dtype)[0]
     result = fitted(name, dtype)
@@ -101,8 +102,8 @@ def test_statistics_add_over_blocks_of_any_size(name):
     close(blocks, e_step(model, data, weights), "float64", 20)
 
 
-@everywhere
 @every_model
+@pytest.mark.parametrize("dtype", ["float64", pytest.param("float32", marks=pytest.mark.thorough)])
 def test_statistics_do_not_depend_on_the_order_of_units(name, dtype):
     model, data, weights = make(name, dtype)
     order = np.random.default_rng(1).permutation(weights.size)
