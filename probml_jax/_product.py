@@ -39,10 +39,7 @@ class Product(AbstractEstimate):
     leaves: tuple[AbstractEstimate, ...]
 
     def expected_log_prob(self, x: Event) -> Scalar:
-        return sum(
-            (leaf.expected_log_prob(part) for leaf, part in self._pairs(x)),
-            start=jnp.zeros((), float_dtype(self.leaves)),
-        )
+        return jnp.sum(jnp.stack([leaf.expected_log_prob(part) for leaf, part in self._pairs(x)]))
 
     def _pairs(self, x: Event):
         return zip(self.leaves, x, strict=True)

@@ -326,7 +326,7 @@ def test_reducible_chains_are_named():
         two.stationary()
     assert np.isnan(jax.jit(lambda m: m.stationary())(two)).all()
     transient = MarkovChain.from_data([[2, 0, 1, 0, 1, 1, 0]], 3)
-    np.testing.assert_allclose(transient.stationary(), [0.5, 0.5, 0], atol=1e-9)
+    np.testing.assert_allclose(transient.stationary(), [0.4, 0.6, 0], atol=1e-9)
     assert transient.recurrent_classes() == [[0, 1]]
 
 
@@ -339,7 +339,7 @@ def test_bad_sequences_are_named():
         pml.fit(hmm, (xs, jnp.array([6, 2])))
     with pytest.raises(ValueError, match="at least one step"):
         pml.fit(hmm, (xs, jnp.array([5, 0])))
-    with pytest.raises(ValueError, match="lengths has shape"):
+    with pytest.raises(ValueError, match="different numbers of units"):
         pml.sequences.gaussian_hmm(jr.key(0), (xs, jnp.array([5])), 2)
     with pytest.raises(ValueError, match=r"\(n, t, d\)"):
         pml.sequences.gaussian_hmm(jr.key(0), xs[0], 2)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from .._special import logsumexp, xlogy
 from .._typing import PRNGKey, Scalar
@@ -276,8 +276,8 @@ def step(
 
 
 def autoregress(
-    draw: Callable[[Array, PRNGKey, Array], Array], past: Float[Array, "lags d"], keys: Array, states: Int[Array, "t"]
-) -> Float[Array, "t d"]:
+    draw: Callable[[Array, PRNGKey, Array], Array], past: Shaped[Array, "lags d"], keys: Array, states: Int[Array, "t"]
+) -> Shaped[Array, "t d"]:
     """Observations drawn one after another, each given those before it: `draw(past, key, state)`, latest first."""
 
     def advance(past, inputs):

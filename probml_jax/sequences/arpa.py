@@ -83,6 +83,8 @@ def _sections(path) -> list[list[tuple[float, list[str], float]]]:
                 place = int(line[1:-7])
                 sections.append([])
                 continue
+            if place is None:
+                raise ValueError(f"{path}, line {number}: {line!r} before any section; this is not an ARPA file.")
             fields = line.split("\t") if "\t" in line else line.split()
             words = fields[1].split() if "\t" in line else fields[1 : 1 + (place or 0)]
             try:

@@ -98,7 +98,14 @@ class HMM(AbstractLatentModel):
 
     @eqx.filter_jit
     def log_prob(self, datum: Any) -> Scalar:
-        return chain.log_partition(*self.potentials(datum))
+        one = as_sequences(datum, batched=False)
+        initial, transition, likelihood, _ = self.potentials(one)
+        return chain.log_partition(initial, transition, likelihood, self._informative(one))
+
+    def _informative(self, one: Sequences) -> Bool[Array, "t"]:
+        """Steps that say something; after the last of them nothing matters to learning, existing or not."""
+        _, counts, here = self._evidence(one)
+        return counts if one.states is None else counts | (here & (one.states >= 0))
 
     @eqx.filter_jit
     def filter(self, x: Any, *, parallel: bool = False) -> Float[Array, "t k"]:
@@ -214,13 +221,13 @@ class HMM(AbstractLatentModel):
     def _posterior(self, data: Any) -> tuple[PyTree, Array, chain.Beliefs]:
         """Flat events, which of them count `(n, t)`, and the beliefs of every sequence."""
         many = as_sequences(data, batched=True)
-        events, counts, here = jax.vmap(self._evidence)(many)
+        events, counts, _ = jax.vmap(self._evidence)(many)
         n, t = counts.shape
         flat = jax.tree_util.tree_map(lambda a: a.reshape(n * t, *a.shape[2:]), events)
         scores = self.emission.expected_log_probs(flat).reshape(-1, n, t).transpose(1, 2, 0)
         scores = jax.vmap(self._given)(scores, counts, many.states)
         run = lambda likelihood, mask: chain.beliefs(self.log_initial(), self.log_transition(), likelihood, mask)
-        return flat, counts, jax.vmap(run)(scores, here)
+        return flat, counts, jax.vmap(run)(scores, jax.vmap(self._informative)(many))
 
     def e_step(self, data: Any, weights: Float[Array, "n"]) -> tuple[Statistics, Scalar]:
         flat, counts, (log_probs, single, pairs) = self._posterior(data)

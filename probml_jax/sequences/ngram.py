@@ -127,12 +127,10 @@ class NGram(eqx.Module):
     def _log_probs(self, symbols: Int[Array, "t"]) -> Float[Array, "t"]:
         """Log-probability of each symbol given those before it; a symbol of -1 is impossible."""
         nodes = self._nodes(symbols)
-        read = lambda table, node: jnp.where(node >= 0, table[jnp.where(node >= 0, node, 0)], -jnp.inf)
-        score = read(self.log_probs[0], symbols)
+        score = _read(self.log_probs[0], symbols, -jnp.inf)
         for n in range(1, self.order):
             before = jnp.concatenate([jnp.full(1, -1, symbols.dtype), nodes[n - 1][:-1]])
-            backed_off = score + jnp.where(before >= 0, self.log_backoffs[n - 1][jnp.maximum(before, 0)], 0)
-            score = jnp.where(nodes[n] >= 0, read(self.log_probs[n], nodes[n]), backed_off)
+            score = _read(self.log_probs[n], nodes[n], score + _read(self.log_backoffs[n - 1], before, 0))
         return score
 
     def token_log_probs(self, tokens: Any, length: Any = None) -> Float[Array, "t"]:
@@ -150,7 +148,7 @@ class NGram(eqx.Module):
         return jnp.sum(self.token_log_probs(tokens, length))
 
     def _checked(self, tokens: Any, length: Any) -> tuple[Array, Array]:
-        tokens = jnp.asarray(tokens)
+        tokens = jnp.asarray(tokens) if np.size(tokens) else jnp.zeros(0, jnp.int32)
         if tokens.ndim != 1 or jnp.issubdtype(tokens.dtype, jnp.floating):
             raise ValueError(f"tokens must be whole numbers (t,); got {tokens.dtype} of shape {tokens.shape}.")
         if length is not None and is_concrete(length) and not 0 <= int(length) <= tokens.shape[0]:
@@ -266,6 +264,13 @@ def _as_stream(sequences: Any, symbols: _Symbols) -> tuple[np.ndarray, np.ndarra
     return stream, first
 
 
+def _read(table: Array, node: Array, otherwise: Any) -> Array:
+    """Entries of a table; `otherwise` for a node of -1."""
+    if table.shape[0] == 0:
+        return jnp.broadcast_to(jnp.asarray(otherwise, table.dtype), node.shape)
+    return jnp.where(node >= 0, table[jnp.maximum(node, 0)], otherwise)
+
+
 # Compiled once per shape.
 
 
@@ -297,8 +302,7 @@ def _after(lm: NGram, context: Array) -> Array:
             break
         before = jnp.broadcast_to(nodes[n - 1][-1], outcomes.shape)
         node = children(lm.levels[n - 1], before, outcomes)
-        backed_off = score + jnp.where(before >= 0, lm.log_backoffs[n - 1][jnp.maximum(before, 0)], 0)
-        score = jnp.where(node >= 0, lm.log_probs[n][jnp.maximum(node, 0)], backed_off)
+        score = _read(lm.log_probs[n], node, score + _read(lm.log_backoffs[n - 1], before, 0))
     return score
 
 
