@@ -2,6 +2,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?= -n 2 --dist loadgroup
+# Nearly all of the suite's time is compilation of small programs: compile them quickly. Results are the same to
+# rounding; speed is the benchmarks' business, and they run fully optimized. (Flags of the pinned jaxlib.)
+QUICK := XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 
 .PHONY: help test thorough lint demo bench notebooks clean
 
@@ -26,10 +29,10 @@ lint: $(VENV)/installed
 	$(BIN)/ruff format --check .
 
 test: lint
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(QUICK) $(BIN)/python -m pytest $(PYTEST_ARGS)
 
 thorough: lint
-	$(BIN)/python -m pytest $(PYTEST_ARGS) -m "thorough or not thorough"
+	$(QUICK) $(BIN)/python -m pytest $(PYTEST_ARGS) -m "thorough or not thorough"
 
 bench: $(VENV)/installed
 	$(BIN)/python -m benchmarks

@@ -11,7 +11,7 @@ import jax
 
 from benchmarks.timing import table
 
-ALL = ("mixtures", "conjugate")
+ALL = ("mixtures", "conjugate", "sequences")
 
 
 def main(names: list[str]) -> None:

@@ -3,10 +3,6 @@
 import os
 import pathlib
 
-# nearly all of the suite's time is compilation of small programs: compile them with less optimization.
-# The results are the same to rounding; speed is the benchmarks' business, and they run fully optimized.
-os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0 " + os.environ.get("XLA_FLAGS", "")
-
 import jax
 import pytest
 from jaxtyping import install_import_hook

@@ -108,8 +108,9 @@ def test_ragged_em_is_em_of_the_cut_sequences():
     _, xs = _observations(3, 8)
     lengths = jnp.array([8, 5, 3])
     start = _gaussian()
-    together = start.e_step((xs, lengths), jnp.ones(3))
-    parts = [start.e_step(xs[i : i + 1, : int(n)], jnp.ones(1)) for i, n in enumerate(lengths)]
+    e_step = jax.jit(lambda data, weights: start.e_step(data, weights))
+    together = e_step((xs, lengths), jnp.ones(3))
+    parts = [e_step(xs[i : i + 1, : int(n)], jnp.ones(1)) for i, n in enumerate(lengths)]
     summed = jax.tree_util.tree_map(lambda *a: sum(a), *parts)
     for a, b in zip(jax.tree_util.tree_leaves(together), jax.tree_util.tree_leaves(summed), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)

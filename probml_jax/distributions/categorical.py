@@ -96,7 +96,9 @@ class Categorical(AbstractExponentialFamily):
 
     def statistics(self, xs: Int[Array, "n *event"], weights: Float[Array, "n"]) -> Float[Array, "*event k"]:
         """Weighted counts; unobserved labels count nowhere."""
-        return jnp.tensordot(weights, jax.nn.one_hot(xs, self.num_categories, dtype=weights.dtype), 1)
+        labels = jnp.arange(self.num_categories, dtype=xs.dtype).reshape(-1, *[1] * xs.ndim)
+        spread = weights.reshape(-1, *[1] * (xs.ndim - 1))
+        return jnp.moveaxis(jnp.sum(jnp.where(xs[None] == labels, spread[None], 0), axis=1), 0, -1)
 
     def refit(self, stats: Float[Array, "*event k"]) -> Self:
         total = jnp.sum(stats, axis=-1, keepdims=True)

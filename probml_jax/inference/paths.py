@@ -9,17 +9,10 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Int
 
+from .._special import first_largest
 from .._typing import PRNGKey, Scalar
 from .messages import Chain, filtered, log_messages, make_chain, pairwise_sum
 from .semiring import MAX, top
-
-
-def _first_largest(scores: Float[Array, "*b k j"]) -> Int[Array, "*b j"]:
-    """`argmax` over the states before, as two fused reductions (a variadic reduction is slow on CPU)."""
-    k = scores.shape[-2]
-    best = jnp.max(scores, axis=-2, keepdims=True)
-    index = jax.lax.broadcasted_iota(jnp.int32, scores.shape, scores.ndim - 2)
-    return jnp.min(jnp.where(scores >= best, index, k - 1), axis=-2)
 
 
 def _way_back(maps: Int[Array, "t m"], start: Int[Array, "p"], parallel: bool) -> Int[Array, "t p"]:
@@ -35,8 +28,8 @@ def _trace(chain: Chain, scores: Float[Array, "t k"], parallel: bool) -> Int[Arr
     t, k = scores.shape
     candidates = scores[:-1, :, None] + (chain.log_transition if chain.varies else chain.log_transition[None])
     step = jnp.arange(t)[:, None]
-    inner = jnp.concatenate([_first_largest(candidates), jnp.zeros((1, k), jnp.int32)])
-    final = jnp.argmax(scores, axis=1).astype(jnp.int32)[:, None]
+    inner = jnp.concatenate([first_largest(candidates, axis=1), jnp.zeros((1, k), jnp.int32)])
+    final = first_largest(scores, axis=1)[:, None]
     stay = jnp.arange(k, dtype=jnp.int32)[None, :]
     maps = jnp.where(step < chain.length - 1, inner, jnp.where(step == chain.length - 1, final, stay))
     path = _way_back(maps, jnp.zeros(1, jnp.int32), parallel)[:, 0]

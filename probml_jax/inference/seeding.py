@@ -6,6 +6,7 @@ import jax.random as jr
 from jaxtyping import Array, Float, Int
 
 from .._linalg import matmul
+from .._special import first_largest
 from .._typing import PRNGKey
 
 
@@ -50,7 +51,7 @@ def random_points(
 
 def assign(xs: Float[Array, "n d"], centers: Float[Array, "k d"]) -> Int[Array, "n"]:
     """Index of the nearest center."""
-    return jnp.argmin(squared_distances(xs, centers), axis=1)
+    return first_largest(-squared_distances(xs, centers), axis=1)
 
 
 def lloyd(

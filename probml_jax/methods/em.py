@@ -16,7 +16,8 @@ from ..inference.blocks import pooled
 # Measured: a block whose data fill about this much keeps the (components x block) intermediates of a mixture in
 # cache while its matrix products are still large enough to run on all cores.
 _BLOCK_BYTES = 1 << 19
-_MIN_BLOCK = 1024
+# Fewer units than this do not fill the vector units of a scan over time; but long sequences must not fill the memory.
+_MIN_BLOCK, _MAX_BYTES = 1024, 1 << 26
 
 
 class EM(AbstractMethod):
@@ -55,8 +56,8 @@ class EM(AbstractMethod):
 
 
 def _block_size(data: Data, num_units: int) -> int:
-    bytes_per_unit = sum(leaf.nbytes for leaf in jax.tree_util.tree_leaves(data)) / num_units
-    return int(max(_MIN_BLOCK, _BLOCK_BYTES / max(bytes_per_unit, 1)))
+    bytes_per_unit = max(sum(leaf.nbytes for leaf in jax.tree_util.tree_leaves(data)) / num_units, 1)
+    return int(max(1, min(_MIN_BLOCK, _MAX_BYTES / bytes_per_unit), _BLOCK_BYTES / bytes_per_unit))
 
 
 def pooled_e_step(

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int
 from .._constraint import param, real
 from .._linalg import matmul
 from .._model import AbstractLatentModel
-from .._special import pairwise_dot
+from .._special import any_in_batch, first_largest, pairwise_dot
 from .._typing import Flag, PRNGKey, Scalar, Statistics
 from .._validate import check_rank
 from .build import _prepare, describe
@@ -48,16 +48,10 @@ class KMeans(AbstractLatentModel):
 
     def e_step(self, data: Float[Array, "n d"], weights: Float[Array, "n"]) -> tuple[Statistics, Scalar]:
         shift = jnp.mean(self.centers, axis=0)  # distances by products are safe once the common offset is gone
-        seen = ~jnp.isnan(data)
-        xs, centers = jnp.where(seen, data - shift[None, :], 0), self.centers - shift[None, :]
-        mask = seen.astype(xs.dtype)
-        scores = 2 * matmul(centers, xs.T) - matmul(centers**2, mask.T)  # |x|^2 - distance, (k, n)
-        best = jnp.max(scores, axis=0)
-        nearest = jnp.argmax(scores, axis=0)
-        inertia = jnp.maximum(jnp.sum(xs * xs, axis=1) - best, 0)
-        shares = jnp.where(jnp.arange(self.num_components)[:, None] == nearest[None, :], weights[None, :], 0)
-        counts = matmul(shares, mask)
-        return (counts, matmul(shares, xs) - counts * centers), -pairwise_dot(weights, inertia)
+        centers = self.centers - shift[None, :]
+        xs = data - shift[None, :]
+        missing = any_in_batch(jnp.any(jnp.isnan(xs)))
+        return jax.lax.cond(missing, _incomplete, _complete, xs, weights, centers)
 
     def m_step(self, stats: Statistics) -> Self:
         counts, moved = stats
@@ -80,6 +74,29 @@ class KMeans(AbstractLatentModel):
         gaps = jnp.sum((self.centers[:, None, :] - self.centers[None, :, :]) ** 2, axis=-1)
         same = (gaps == 0) & ~jnp.eye(self.num_components, dtype=bool)
         return jnp.any(same)
+
+
+def _complete(xs: Array, weights: Array, centers: Array) -> tuple[Statistics, Scalar]:
+    mass = jnp.sum(centers * centers, axis=1)[:, None]
+    shares, inertia = _nearest(2 * matmul(centers, xs.T) - mass, xs, weights)
+    counts = jnp.broadcast_to(jnp.sum(shares, axis=1)[:, None], centers.shape)
+    return (counts, matmul(shares, xs) - counts * centers), -pairwise_dot(weights, inertia)
+
+
+def _incomplete(xs: Array, weights: Array, centers: Array) -> tuple[Statistics, Scalar]:
+    mask = (~jnp.isnan(xs)).astype(xs.dtype)
+    xs = jnp.where(jnp.isnan(xs), 0, xs)
+    shares, inertia = _nearest(2 * matmul(centers, xs.T) - matmul(centers**2, mask.T), xs, weights)
+    counts = matmul(shares, mask)
+    return (counts, matmul(shares, xs) - counts * centers), -pairwise_dot(weights, inertia)
+
+
+def _nearest(scores: Float[Array, "k n"], xs: Array, weights: Array) -> tuple[Array, Array]:
+    """Weighted indicator of each point's nearest center, and its squared distance; `scores` is |x|^2 less distance."""
+    nearest = first_largest(scores, axis=0)
+    inertia = jnp.maximum(jnp.sum(xs * xs, axis=1) - jnp.max(scores, axis=0), 0)
+    index = jnp.arange(scores.shape[0], dtype=nearest.dtype)
+    return jnp.where(index[:, None] == nearest[None, :], weights[None, :], 0), inertia
 
 
 def kmeans(key: PRNGKey, xs: Any, num_components: int, *, init: Any = "kmeans++", weights: Any = None) -> KMeans:

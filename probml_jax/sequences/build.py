@@ -70,29 +70,21 @@ def _row_leaf(probs: Float[Array, "k"], allowed: Array, estimate: str, concentra
 
 
 @eqx.filter_jit
-def _assemble(emission: AbstractStack, events, here, estimate, concentration, transitions, lags: int) -> HMM:
+def _assemble(emission: AbstractStack, events, here, estimate, concentration, allowed: Array | None, lags: int) -> HMM:
     """Chain leaves around given emissions: transitions start at those of the events taken one by one, smoothed."""
     k = emission.size
-    allowed = transitions
-    scores = emission.expected_log_probs(events)
-    shares = jax.nn.softmax(scores, axis=0).reshape(k, *here.shape)
+    shares = jax.nn.softmax(emission.expected_log_probs(events), axis=0).reshape(k, *here.shape)
     shares = jnp.where(here[None] & ~jnp.isnan(shares), shares, 0)
     counts = jnp.einsum("int,jnt->ij", shares[:, :, :-1], shares[:, :, 1:])
-    counts = counts + 1 + jnp.mean(jnp.sum(counts, axis=1)) * 0.01
-    if allowed is not None:
-        counts = jnp.where(allowed, counts, 0)
-    rows = counts / jnp.sum(counts, axis=1, keepdims=True)
-    ordered = allowed is not None and transitions is not None
-    anywhere = jnp.ones(k, bool)
-    begin = jnp.full(k, 1 / k, rows.dtype)
-    if ordered:  # a state that nothing else leads to is where sequences begin, if there is one
-        entered = jnp.any(allowed & ~jnp.eye(k, dtype=bool), axis=0)
-        start = jnp.where(jnp.all(entered), anywhere, ~entered)
-        anywhere = start
-        begin = jnp.where(start, 1 / jnp.sum(start), 0).astype(rows.dtype)
+    counts = counts + 1 + 0.01 * jnp.mean(jnp.sum(counts, axis=1))
     grid = jnp.ones((k, k), bool) if allowed is None else allowed
-    make = lambda probs, mask: _row_leaf(probs, mask, estimate, concentration)
-    return HMM(make(begin, anywhere), Stacked(eqx.filter_vmap(make)(rows, grid)), emission, allowed, lags)
+    counts = jnp.where(grid, counts, 0)
+    # a state that no other leads to is where sequences begin; if there is none, they begin anywhere
+    entered = jnp.any(grid & ~jnp.eye(k, dtype=bool), axis=0)
+    begins = ~entered | jnp.all(entered)
+    make = lambda counts, mask: _row_leaf(counts / jnp.sum(counts), mask, estimate, concentration)
+    rows = Stacked(eqx.filter_vmap(make)(counts, grid))
+    return HMM(make(begins.astype(counts.dtype), begins), rows, emission, allowed, lags)
 
 
 def gaussian_hmm(

@@ -161,7 +161,7 @@ class NGram(eqx.Module):
         With boundaries the context is taken to begin the sequence unless it has n-1 tokens or more. A batch of
         contexts of one length is `vmap`. Cost: n searches per outcome.
         """
-        return _next_probs(self, self._checked(context, None)[0])
+        return _next_probs(self, _latest(self, self._checked(context, None)[0]))
 
     def perplexity(self, held_out: Any) -> Scalar:
         """`exp` of minus the mean log-probability per token (ends count as tokens) of a sequence or a list of them."""
@@ -197,7 +197,7 @@ class NGram(eqx.Module):
             raise ValueError(f"temperature must be positive; got {temperature}.")
         if top_k is not None and not 1 <= top_k <= self.num_outcomes:
             raise ValueError(f"top_k must be between 1 and {self.num_outcomes}; got {top_k}.")
-        past = self._checked(np.asarray(context, np.int32), None)[0]
+        past = _latest(self, self._checked(np.asarray(context, np.int32), None)[0])
         return _generate(self, key, past, max_tokens, jnp.asarray(temperature), top_k)
 
 
@@ -309,6 +309,11 @@ def _after(lm: NGram, context: Array) -> Array:
 @eqx.filter_jit
 def _next_probs(lm: NGram, context: Array) -> Array:
     return jnp.exp(_after(lm, _opened(lm, context)))
+
+
+def _latest(lm: NGram, context: Array) -> Array:
+    """The part of a context that matters, cut before compilation: few shapes, few programs."""
+    return context[max(context.shape[0] - (lm.order - 1), 0) :]
 
 
 def _opened(lm: NGram, context: Array) -> Array:
