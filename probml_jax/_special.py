@@ -27,14 +27,6 @@ def logsumexp(a: Array, axis: int | tuple[int, ...] | None = None) -> Array:
     return jax.scipy.special.logsumexp(a, axis=axis, where=a != -jnp.inf)
 
 
-def first_largest(a: Array, axis: int) -> Array:
-    """`argmax` as two fused reductions: on CPU a reduction of pairs does not vectorize. Ties go to the lower index."""
-    axis = axis % a.ndim
-    best = jnp.max(a, axis=axis, keepdims=True)
-    index = jax.lax.broadcasted_iota(jnp.int32, a.shape, axis)
-    return jnp.min(jnp.where(a >= best, index, a.shape[axis] - 1), axis=axis)
-
-
 def pairwise_dot(weights: Float[Array, "n"], values: Float[Array, "n"]) -> Float[Array, ""]:
     """`sum w v` where a unit of zero weight counts for nothing, even when its value is `-inf`."""
     return jnp.sum(jnp.where(weights == 0, 0.0, weights * jnp.where(weights == 0, 0.0, values)))

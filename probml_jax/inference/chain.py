@@ -22,6 +22,7 @@ from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from .._special import logsumexp, xlogy
 from .._typing import PRNGKey, Scalar
+from .blocks import pooled
 from .messages import (
     Chain,
     choose,
@@ -40,6 +41,7 @@ from .paths import viterbi as viterbi
 from .semiring import LOG
 
 _HIGHEST = jax.lax.Precision.HIGHEST
+_BLOCK = 1024
 
 
 class Beliefs(NamedTuple):
@@ -80,16 +82,28 @@ def _by_logs(chain: Chain, parallel: bool) -> Beliefs:
     future = log_messages(LOG, chain.reverse(), parallel).values[::-1]
     f, g = forward[:, 0], future[:, 0]
     moves = chain.log_transition if chain.varies else chain.log_transition[None]
-    joint = f[:-1, :, None] + moves + g[1:, None, :]
     after = jnp.concatenate([logsumexp(moves + g[1:, None, :], axis=2), jnp.zeros_like(g[:1])])
     product = f + jnp.where(_is_last(chain)[:, None], 0, after)
     mass = logsumexp(product, axis=1)
     possible = (mass > -jnp.inf) & chain.exists
     mass = jnp.where(possible, mass, 0)
     single = jnp.where(possible[:, None], jnp.exp(product - mass[:, None]), 0)
-    within = (possible[:-1] & chain.exists[1:])[:, None, None]
-    pairs = jnp.where(within, jnp.exp(jnp.where(within, joint, 0) - mass[:-1, None, None]), 0)
-    return Beliefs(log_partition, single, pairs if chain.varies else jnp.sum(pairs, axis=0))
+    within = possible[:-1] & chain.exists[1:]
+
+    def joint(before, after, mass, move, here):
+        return jnp.where(here, jnp.exp(jnp.where(here, before[:, None] + move + after[None, :] - mass, 0)), 0)
+
+    if chain.varies:
+        pairs = jax.vmap(joint)(f[:-1], g[1:], mass[:-1], chain.log_transition, within)
+    else:  # one block of steps at a time: memory stays O(t k)
+        each = jax.vmap(joint, (0, 0, 0, None, 0))
+        add = lambda steps, here: jnp.sum(each(*steps, chain.log_transition, here > 0), axis=0)
+        pairs = (
+            pooled(add, (f[:-1], g[1:], mass[:-1]), within.astype(f.dtype), _BLOCK)
+            if len(within)
+            else jnp.zeros_like(moves[0])
+        )
+    return Beliefs(log_partition, single, pairs)
 
 
 def _beliefs(chain: Chain, parallel: bool) -> Beliefs:

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Int
 
-from .._special import first_largest
 from .._typing import PRNGKey, Scalar
 from .messages import Chain, filtered, log_messages, make_chain, pairwise_sum
 from .semiring import MAX, top
@@ -28,8 +27,8 @@ def _trace(chain: Chain, scores: Float[Array, "t k"], parallel: bool) -> Int[Arr
     t, k = scores.shape
     candidates = scores[:-1, :, None] + (chain.log_transition if chain.varies else chain.log_transition[None])
     step = jnp.arange(t)[:, None]
-    inner = jnp.concatenate([first_largest(candidates, axis=1), jnp.zeros((1, k), jnp.int32)])
-    final = first_largest(scores, axis=1)[:, None]
+    inner = jnp.concatenate([jnp.argmax(candidates, axis=1).astype(jnp.int32), jnp.zeros((1, k), jnp.int32)])
+    final = jnp.argmax(scores, axis=1).astype(jnp.int32)[:, None]
     stay = jnp.arange(k, dtype=jnp.int32)[None, :]
     maps = jnp.where(step < chain.length - 1, inner, jnp.where(step == chain.length - 1, final, stay))
     path = _way_back(maps, jnp.zeros(1, jnp.int32), parallel)[:, 0]

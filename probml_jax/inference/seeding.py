@@ -6,7 +6,6 @@ import jax.random as jr
 from jaxtyping import Array, Float, Int
 
 from .._linalg import matmul
-from .._special import first_largest
 from .._typing import PRNGKey
 
 
@@ -51,7 +50,7 @@ def random_points(
 
 def assign(xs: Float[Array, "n d"], centers: Float[Array, "k d"]) -> Int[Array, "n"]:
     """Index of the nearest center."""
-    return first_largest(-squared_distances(xs, centers), axis=1)
+    return jnp.argmin(squared_distances(xs, centers), axis=1)
 
 
 def lloyd(

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int
 from .._constraint import param, real
 from .._linalg import matmul
 from .._model import AbstractLatentModel
-from .._special import any_in_batch, first_largest, pairwise_dot
+from .._special import any_in_batch, pairwise_dot
 from .._typing import Flag, PRNGKey, Scalar, Statistics
 from .._validate import check_rank
 from .build import _prepare, describe
@@ -93,7 +93,7 @@ def _incomplete(xs: Array, weights: Array, centers: Array) -> tuple[Statistics, 
 
 def _nearest(scores: Float[Array, "k n"], xs: Array, weights: Array) -> tuple[Array, Array]:
     """Weighted indicator of each point's nearest center, and its squared distance; `scores` is |x|^2 less distance."""
-    nearest = first_largest(scores, axis=0)
+    nearest = jnp.argmax(scores, axis=0)
     inertia = jnp.maximum(jnp.sum(xs * xs, axis=1) - jnp.max(scores, axis=0), 0)
     index = jnp.arange(scores.shape[0], dtype=nearest.dtype)
     return jnp.where(index[:, None] == nearest[None, :], weights[None, :], 0), inertia
