@@ -68,7 +68,7 @@ def _largest(count: int) -> Callable[[Array], Array]:
 
 REAL = Semiring(
     times=jnp.multiply,
-    push=lambda message, matrix: jnp.sum(message[0][:, None] * matrix, axis=0)[None],
+    push=lambda message, matrix: jnp.matmul(message, matrix, precision=jax.lax.Precision.HIGHEST),
     compose=lambda a, b: jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST),
     total=jnp.sum,
     log_total=safe_log,
