@@ -80,8 +80,10 @@ def digits(folder: pathlib.Path) -> list:
 
     images = load_digits().data
     xs = jnp.asarray((images > 7).astype(np.float32))
-    build = lambda key: pml.mixtures.bernoulli_mixture(key, xs, num_components=16, estimate="map")
-    run = lambda: pml.best_of(jax.jit(jax.vmap(lambda k: pml.fit(build(k), xs)))(jr.split(jr.key(2), 4)))
+    build = lambda key, xs: pml.mixtures.bernoulli_mixture(key, xs, num_components=16, estimate="map")
+    # data enter as an argument: as a constant of the program the compiler would try to fold them
+    fits = jax.jit(jax.vmap(lambda key, xs: pml.fit(build(key, xs), xs), in_axes=(0, None)))
+    run = lambda: pml.best_of(fits(jr.split(jr.key(2), 4), xs))
     result, seconds = _timed(run)
 
     def draw(plt):

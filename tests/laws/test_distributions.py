@@ -28,15 +28,19 @@ COORDINATES = [  # independent coordinates: a missing one is as good as absent
 def both_dtypes(names):
     """Every name in both precisions; a variant of a family (scalar, one-dimensional) in float64 only."""
     cases = [(n, d) for n in names for d in (F32, F64) if d == F64 or not n.endswith(("_scalar", "_one"))]
-    mark = lambda d: () if d == F64 else pytest.mark.thorough  # float32 is compared with float64 at every run, below
-    named = [pytest.param(n, d, id=f"{n}-{jnp.dtype(d).name}", marks=mark(d)) for n, d in cases]
+    # float32 is compared with float64 at every run, below
+    later = lambda n, d: pytest.mark.thorough if d == F32 or n in LATER or n.endswith(("_scalar", "_one")) else ()
+    named = [pytest.param(n, d, id=f"{n}-{jnp.dtype(d).name}", marks=later(n, d)) for n, d in cases]
     return pytest.mark.parametrize(("name", "dtype"), named)
 
 
-each = pytest.mark.parametrize("name", NAMES)
-each_core = pytest.mark.parametrize("name", [n for n in NAMES if not n.endswith(("_scalar", "_one"))])
-each_family = pytest.mark.parametrize("name", [n for n in FAMILIES if not n.endswith(("_scalar", "_one"))])
-each_exponential = pytest.mark.parametrize("name", EXPONENTIAL)
+# every family is compared with SciPy at every run; the laws of these follow in `make thorough`
+LATER = {"binomial", "negative_binomial", "inverse_gamma", "exponential", "uniform", "dirichlet_multinomial"}
+marked = lambda names: [pytest.param(n, marks=pytest.mark.thorough) if n in LATER else n for n in names]
+each = pytest.mark.parametrize("name", marked(NAMES))
+each_core = pytest.mark.parametrize("name", marked([n for n in NAMES if not n.endswith(("_scalar", "_one"))]))
+each_family = pytest.mark.parametrize("name", marked([n for n in FAMILIES if not n.endswith(("_scalar", "_one"))]))
+each_exponential = pytest.mark.parametrize("name", marked(EXPONENTIAL))
 
 
 # compiled once per family, dtype and shape: tests share shapes (N events) to stay quick
