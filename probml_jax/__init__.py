@@ -4,12 +4,13 @@ Verbs and bases live here; families, priors and models in their rooms: `pml.dist
 `pml.mixtures`, `pml.sequences`, `pml.inference`, `pml.selection`.
 """
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from . import conjugate as conjugate
 from . import distributions as distributions
 from . import inference as inference
 from . import mixtures as mixtures
-from . import selection as selection
-from . import sequences as sequences
 from ._conjugate import AbstractConjugatePrior as AbstractConjugatePrior
 from ._conjugate import AbstractLocationPrior as AbstractLocationPrior
 from ._constraint import above as above
@@ -54,3 +55,19 @@ from .methods import GeneralizedEM as GeneralizedEM
 from .methods import Gradient as Gradient
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from . import selection as selection
+    from . import sequences as sequences
+
+_LATER = ("selection", "sequences")  # rooms that are imported when they are first used: `import probml_jax` stays quick
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATER:
+        return importlib.import_module(f".{name}", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_LATER])

@@ -144,7 +144,7 @@ def check_units(data: Any) -> int:
 def as_weights(weights: Any, num_units: int, dtype: Any) -> Array:
     """Sample weights as an array (ones when `None`), checked: non-negative, finite, not all zero."""
     if weights is None:
-        return jnp.ones(num_units, dtype)
+        return jnp.asarray(np.ones(num_units, dtype))  # by way of NumPy: nothing to compile
     weights = jnp.asarray(as_float(weights, "weights"), dtype)
     check_shape("weights", weights, (num_units,))
     if is_concrete(weights):

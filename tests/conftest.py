@@ -14,7 +14,9 @@ jax.config.update("jax_compilation_cache_dir", os.environ.get("PROBML_JAX_CACHE"
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.02)  # both workers, and the next run
 
 with install_import_hook("probml_jax", "strict.typecheck"):
-    import probml_jax  # noqa: F401
+    import probml_jax
+    import probml_jax.selection
+    import probml_jax.sequences  # noqa: F401
 
 
 def pytest_collection_modifyitems(items):
