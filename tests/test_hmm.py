@@ -59,21 +59,18 @@ def test_rainy_and_sunny():
 def test_five_steps_of_em_are_hmmlearns():
     hmmlearn = pytest.importorskip("hmmlearn.hmm")
     _, xs = _observations(1, 200)
-    peer = hmmlearn.GaussianHMM(2, "diag", n_iter=5, tol=-1.0, init_params="", params="stmc", implementation="log")
-    peer.min_covar, peer.covars_prior, peer.covars_weight = 0.0, 0.0, 0.0  # maximum likelihood
+    off = {"covars_prior": 0.0, "covars_weight": 0.0, "min_covar": 0.0}  # its default is a variance prior
+    peer = hmmlearn.GaussianHMM(2, "diag", n_iter=1, tol=-np.inf, init_params="", implementation="log", **off)
     peer.startprob_, peer.transmat_ = np.array([0.5, 0.5]), np.asarray(STICKY)
     peer.means_, peer.covars_ = np.array([[-1.0, 0.0], [1.0, 0.5]]), np.ones((2, 2))
     emission = pml.Stacked(pml.ML(jax.vmap(Normal)(jnp.array([[-1.0, 0.0], [1.0, 0.5]]), jnp.ones((2, 2)))))
     start = eqx.tree_at(lambda m: m.emission, _gaussian(), emission)
     result = pml.fit(start, xs, max_steps=5, rtol=-1.0)
     history = []
-    for _ in range(5):
-        peer.n_iter = 1
+    for _ in range(6):
         history.append(peer.score(np.asarray(xs[0])))
         peer.fit(np.asarray(xs[0]))
-    # hmmlearn adds a prior of 0.01 to its variances even so: a tolerance of its size over 200 steps
-    np.testing.assert_allclose(result.objective[0], history[0], rtol=1e-9)
-    np.testing.assert_allclose(result.objective[1:5], history[1:], rtol=2e-4)
+    np.testing.assert_allclose(result.objective, history, rtol=1e-12)
 
 
 # ------------------------------------------------------------------ absent data
@@ -94,9 +91,7 @@ def test_padding_missing_steps_and_true_lengths_are_the_same():
         for a, b in zip(got, want, strict=True):
             np.testing.assert_allclose(a, b, atol=1e-10)
     gap = x.at[2].set(jnp.nan)
-    joint = [hmm.log_prob(gap.at[2].set(v)) for v in (x[2],)]
-    assert np.isfinite(joint[0])
-    # the missing step summed out by quadrature over its second coordinate, given its first is missing too
+    # the missing step integrated out by quadrature over both of its coordinates
     grid = jnp.linspace(-12, 12, 401)
     cells = jnp.stack(jnp.meshgrid(grid, grid), axis=-1).reshape(-1, 2)
     scores = jax.jit(jax.vmap(lambda v: hmm.log_prob(gap.at[2].set(v))))(cells)
@@ -176,13 +171,10 @@ def test_known_states_are_counted():
     np.testing.assert_allclose(rows, counts / counts.sum(1, keepdims=True), rtol=1e-10)
     means = [np.asarray(xs)[np.asarray(states) == j].mean(0) for j in range(2)]
     np.testing.assert_allclose(full.model.emission.each.distribution.loc, means, rtol=1e-10)
-    some = jnp.where(jnp.arange(20)[None] < 10, states, -1)
-    half = _gaussian().log_prob(Sequences(xs[0], None, some[0]))
     paths = itertools.product(range(2), repeat=3)
     short = Sequences(xs[0, :5], None, jnp.concatenate([states[0, :2], jnp.full(3, -1)]))
     each = [_gaussian().log_prob(short._replace(states=jnp.concatenate([states[0, :2], jnp.array(p)]))) for p in paths]
     np.testing.assert_allclose(_gaussian().log_prob(short), jax.nn.logsumexp(jnp.stack(each)), rtol=1e-10)
-    assert half > full.model.log_prob(Sequences(xs[0], None, states[0])) - 100
 
 
 def test_conditional_training_tells_states_apart():
@@ -316,8 +308,8 @@ def test_a_markov_chain_counts():
     np.testing.assert_allclose(bayes.transition_matrix(), matrix, rtol=1e-10)  # its predictive
     draws = jax.jit(jax.vmap(lambda k: chain.sample(k, 50)))(jr.split(jr.key(0), 400))
     assert np.abs(np.stack([(draws == j).mean() for j in range(3)]) - pi).max() < 0.03
-    again = pml.fit(chain, states, max_steps=2).model
-    assert again.transition_matrix().shape == (3, 3)
+    again = pml.fit(chain, (states, jnp.array([5, 4])), max_steps=2).model
+    np.testing.assert_allclose(again.transition_matrix()[1], (counts[1] - 0.5) / (counts[1].sum() - 1.5), rtol=1e-10)
 
 
 def test_reducible_chains_are_named():

@@ -86,7 +86,7 @@ def test_a_sequence_is_the_product_of_its_next_tokens(smoothing):
     steps = [math.log(max(float(lm.next_probs(sentence[:i])[w]), 1e-300)) for i, w in enumerate([*sentence, 6])]
     if smoothing != "ml":
         np.testing.assert_allclose(lm.log_prob(sentence), sum(steps), rtol=1e-9)
-    np.testing.assert_allclose(jnp.exp(lm.token_log_probs(text[3])).min() > 0, True)
+    assert np.isfinite(lm.token_log_probs(text[3])).all()
     padded = np.full((2, 20), 99)
     padded[0, : len(sentence)], padded[1, : len(text[5])] = sentence, text[5]
     lengths = jnp.array([len(sentence), len(text[5])])
@@ -130,7 +130,8 @@ def test_generation_follows_the_model():
     end = int(np.argmax(whole == -1))
     assert (whole[end:] == -1).all()
     greedy = lm.generate(jr.key(2), 5, context=[2], top_k=1)
-    assert greedy[0] == int(jnp.argmax(lm.next_probs([2]))) or greedy[0] == -1
+    best = int(jnp.argmax(lm.next_probs([2])))
+    assert greedy[0] == (-1 if best == 6 else best)  # 6 is the end
     cold = lm.generate(jr.key(3), 5, context=[2], temperature=1e-3)
     np.testing.assert_array_equal(cold, greedy)
     stream = NGram.from_tokens(np.array([0, 1, 2] * 50), 3, 3, "ml")

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from jaxtyping import Array, Float
+from jaxtyping import Array, Int
 
 from .._model import AbstractExchangeableModel
 from .._typing import Flag, Scalar
@@ -26,7 +26,7 @@ class ConditionalHMM(AbstractExchangeableModel):
     def log_prior(self) -> Scalar:
         return self.joint.log_prior()
 
-    def decode(self, x: Any) -> Float[Array, "t"]:
+    def decode(self, x: Any) -> Int[Array, "t"]:
         return self.joint.decode(x)
 
     def validate(self, data: Any) -> None:

@@ -69,8 +69,7 @@ class MarkovChain(AbstractLatentModel):
         dtype = jnp.result_type(float) if dtype is None else dtype
         uniform = Categorical(jnp.full(num_states, 1 / num_states, dtype))
         start = cls(ML(uniform), Stacked(ML(jax.tree_util.tree_map(lambda a: jnp.stack([a] * num_states), uniform))))
-        data = (states, None if lengths is None else jnp.asarray(lengths))
-        data = states if lengths is None else data
+        data = states if lengths is None else (states, jnp.asarray(lengths))
         start.validate(data)
         n = states.shape[0]
         weights = jnp.ones(n, dtype) if weights is None else jnp.asarray(weights, dtype)

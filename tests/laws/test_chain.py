@@ -119,6 +119,7 @@ def test_sums_are_sums_over_all_paths(name, case, dtype):
     got = _computed(varying, parallel, dtype)(case)
     # float32: potentials of size 300 are themselves rounded to 1e-5
     tol = {"float64": 1e-11, "float32": 1e-4 if case == "far" else 3e-6}[dtype]
+    # counts and gradients add up to T of these marginals; the entropy adds T K^2 terms
     mask = _case(case, varying)[3]
     np.testing.assert_allclose(got["log_partition"], total, rtol=tol, atol=tol)
     for value, want in zip(got["marginals"], (single, pairs), strict=True):
