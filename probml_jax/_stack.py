@@ -24,12 +24,12 @@ class AbstractStack(eqx.Module):
         """k."""
 
     @abstractmethod
-    def expected_log_probs(self, xs) -> Float[Array, "k n"]:
-        """Score of n events under each leaf."""
+    def expected_log_probs(self, xs, axis: int = 0) -> Float[Array, "..."]:
+        """Score of n events under each leaf, `(k, n)`; `axis=1` gives `(n, k)`, the natural layout of sequences."""
 
     @abstractmethod
-    def statistics(self, xs, weights: Float[Array, "k n"]) -> Statistics:
-        """Statistics of n events for each leaf; `weights` has one row per leaf."""
+    def statistics(self, xs, weights: Float[Array, "..."], axis: int = 0) -> Statistics:
+        """Statistics of n events for each leaf; `weights` is `(k, n)`, or `(n, k)` with `axis=1`."""
 
     @abstractmethod
     def refit(self, stats: Statistics) -> Self:
@@ -81,11 +81,12 @@ class Stacked(AbstractStack):
     def size(self) -> int:
         return _length(self.each)
 
-    def expected_log_probs(self, xs) -> Float[Array, "k n"]:
-        return self.map(lambda leaf: jax.vmap(leaf.expected_log_prob)(xs))
+    def expected_log_probs(self, xs, axis: int = 0) -> Float[Array, "..."]:
+        return eqx.filter_vmap(lambda leaf: jax.vmap(leaf.expected_log_prob)(xs), out_axes=axis)(self.each)
 
-    def statistics(self, xs, weights: Float[Array, "k n"]) -> Statistics:
-        return eqx.filter_vmap(lambda leaf, w: leaf.statistics(xs, w))(self.each, weights)
+    def statistics(self, xs, weights: Float[Array, "..."], axis: int = 0) -> Statistics:
+        stats = lambda leaf, w: leaf.statistics(xs, w)
+        return eqx.filter_vmap(stats, in_axes=(eqx.if_array(0), axis))(self.each, weights)
 
     def refit(self, stats: Statistics) -> Self:
         return Stacked(eqx.filter_vmap(lambda leaf, s: leaf.refit(s))(self.each, stats))
@@ -126,17 +127,18 @@ class Tied(AbstractStack):
     def size(self) -> int:
         return _stacked_fields(self.each)[0].shape[0]
 
-    def _vmap(self, function, *rest):
+    def _vmap(self, function, *rest, in_axis: int = 0, out_axis: int = 0):
         nothing = jax.tree_util.tree_map(lambda _: None, self.each)
         fields = _stacked_fields(self.each)
         axes = eqx.tree_at(_stacked_fields, nothing, (0,) * len(fields), is_leaf=lambda x: x is None)
-        return eqx.filter_vmap(function, in_axes=(axes, *[0] * len(rest)))(self.each, *rest)
+        into = (axes, *[in_axis] * len(rest))
+        return eqx.filter_vmap(function, in_axes=into, out_axes=out_axis)(self.each, *rest)
 
-    def expected_log_probs(self, xs) -> Float[Array, "k n"]:
-        return self.map(lambda leaf: jax.vmap(leaf.expected_log_prob)(xs))
+    def expected_log_probs(self, xs, axis: int = 0) -> Float[Array, "..."]:
+        return self._vmap(lambda leaf: jax.vmap(leaf.expected_log_prob)(xs), out_axis=axis)
 
-    def statistics(self, xs, weights: Float[Array, "k n"]) -> Statistics:
-        return self._vmap(lambda leaf, w: leaf.statistics(xs, w), weights)
+    def statistics(self, xs, weights: Float[Array, "..."], axis: int = 0) -> Statistics:
+        return self._vmap(lambda leaf, w: leaf.statistics(xs, w), weights, in_axis=axis)
 
     def refit(self, stats: Statistics) -> Self:
         leaf = self.each

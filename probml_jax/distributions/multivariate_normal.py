@@ -1,7 +1,7 @@
 """The multivariate normal with a full covariance, and its algebra."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, Self
+from typing import Self
 
 import jax
 import jax.numpy as jnp
@@ -25,23 +25,16 @@ from .._linalg import (
     observed_factor,
     symmetric,
 )
-from .._special import LOG_2PI, any_in_batch, batch_center, is_stacked, missing_in_batch
+from .._special import LOG_2PI, any_in_batch, batch_center, is_stacked, middle, missing_in_batch, separately
 from .._typing import Flag, PRNGKey, Scalar
 from .._validate import as_float, check_positive_definite, check_rank, check_shape
 from ..inference.blocks import pooled
+from .coordinates import Moments
 
 # beyond this many features the shared products of a block of events no longer fit the cache
 _MAX_SHARED = 32
 # events that hold a conditional covariance each at the same time
 _IMPUTED_BLOCK = 512
-
-
-class Moments(NamedTuple):
-    r"""Weighted moments around the member that took them: $\sum w$, $\sum w\delta$, $\sum w\delta\delta^\top$."""
-
-    count: Array
-    first: Array
-    second: Array
 
 
 class MultivariateNormal(AbstractExponentialFamily):
@@ -248,20 +241,17 @@ def _log_prob(loc, covariance, x):
         return constant + _direct_quadratic(loc, whiten, x, x)
     center = batch_center(jax.lax.stop_gradient(x))
     precision = jnp.sum(whiten**2, axis=0)
-    # the size of the terms that the shared form adds up: what it can lose is about that many units of resolution,
-    # held below 1e-4 nats in float32 and 1e-10 in float64
     size = jnp.sum(precision * (jnp.diagonal(covariance) + (center - loc) ** 2))
-    limit = 400.0 if jnp.finfo(x.dtype).bits <= 32 else 1e5
-    alone = ~is_stacked(jax.lax.stop_gradient(loc))
-    rough = alone | any_in_batch(~(jax.lax.stop_gradient(size) <= limit))
-    return constant + jax.lax.cond(rough, _direct_quadratic, _shared_quadratic, loc, whiten, center, x)
+    return constant + jax.lax.cond(separately(loc, size), _direct_quadratic, _shared_quadratic, loc, whiten, center, x)
 
 
+@jax.checkpoint  # a branch stores for its gradient what either branch would store: let that be the inputs alone
 def _direct_quadratic(loc, whiten, center, x):
     y = matmul(whiten, x - loc)
     return -0.5 * jnp.sum(y * y)
 
 
+@jax.checkpoint
 def _shared_quadratic(loc, whiten, center, x):
     """The quadratic form in the events' products about their common centre.
 
@@ -298,7 +288,7 @@ def _shared_moments(dist, xs, weights):
     Under vmap over members the products `z z'` are formed once and pooling is a single matrix product. Moving from
     the centre to `loc` cancels by their squared distance in standard deviations, hence `_far`.
     """
-    center = jnp.mean(xs, axis=0)
+    center = middle(xs)
     z = xs - center[None, :]
     d = z.shape[1]
     # slices, not indices: a gather of columns costs more than the product it feeds
@@ -314,7 +304,7 @@ def _shared_moments(dist, xs, weights):
 
 def _far(dist, xs):
     """Whether `_shared_moments` could cost more than 2e-4 (float32) or 1e-10 (float64) of a covariance."""
-    shift = dist.loc - jnp.mean(xs, axis=0)
+    shift = dist.loc - middle(xs)
     limit = 100.0 if jnp.finfo(xs.dtype).bits <= 32 else 5e4
     return ~jnp.all(shift**2 <= limit * jnp.diagonal(dist.covariance))
 

@@ -10,12 +10,12 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Shaped
 
 from .._constraint import Constraint, above, fixed, param, positive, real
-from .._event import as_event, as_events, check_events, common_event, pool
+from .._event import as_event, as_events, check_events, common_event
 from .._exponential_family import AbstractExponentialFamily
 from .._special import LOG_2PI
 from .._typing import Flag, PRNGKey, Scalar
 from .._validate import as_float, check, check_positive, check_rank
-from .multivariate_normal import Moments
+from .coordinates import Moments, log_density, moments
 
 
 def _scale_domain(dist: "Normal") -> Constraint:
@@ -51,10 +51,7 @@ class Normal(AbstractExponentialFamily):
     # -------------------------------------------------------------------------------------- one event
 
     def log_prob(self, x: Shaped[ArrayLike, "*event"]) -> Scalar:
-        x = as_event(x, self.loc)
-        seen = ~jnp.isnan(x)
-        z = (jnp.where(seen, x, self.loc) - self.loc) / self.scale
-        return jnp.sum(jnp.where(seen, -0.5 * (z * z + LOG_2PI) - jnp.log(self.scale), 0))
+        return log_density(self.loc, self.scale, as_event(x, self.loc))
 
     def sample(self, key: PRNGKey) -> Float[Array, "*event"]:
         return self.loc + self.scale * jr.normal(key, self.loc.shape, self.loc.dtype)
@@ -109,10 +106,7 @@ class Normal(AbstractExponentialFamily):
 
     def statistics(self, xs: Shaped[Array, "n *event"], weights: Float[Array, "n"]) -> Moments:
         """Moments around `loc`, per coordinate; a missing entry counts nowhere."""
-        xs = as_events(xs, self.loc)
-        seen = ~jnp.isnan(xs)
-        delta = jnp.where(seen, jnp.where(seen, xs, 0) - self.loc[None], 0)
-        return Moments(pool(weights, seen.astype(weights.dtype)), pool(weights, delta), pool(weights, delta * delta))
+        return moments(self.loc, self.scale, as_events(xs, self.loc), weights)
 
     def refit(self, stats: Moments) -> Self:
         empty = stats.count == 0

@@ -10,12 +10,12 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from .._constraint import Constraint, above, fixed, param, positive, real
-from .._event import as_event, as_events, check_events, pool
+from .._event import as_event, as_events, check_events
 from .._exponential_family import AbstractExponentialFamily
 from .._special import LOG_2PI
 from .._typing import Flag, PRNGKey, Scalar
 from .._validate import as_float, check, check_positive, check_rank
-from .multivariate_normal import Moments
+from .coordinates import Moments, log_density, moments
 
 
 def _scale_domain(dist: "SphericalNormal") -> Constraint:
@@ -56,10 +56,7 @@ class SphericalNormal(AbstractExponentialFamily):
     # -------------------------------------------------------------------------------------- one event
 
     def log_prob(self, x: Float[Array, "d"]) -> Scalar:
-        x = as_event(x, self.loc)
-        seen = ~jnp.isnan(x)
-        z = (jnp.where(seen, x, self.loc) - self.loc) / self.scale
-        return -0.5 * jnp.sum(z * z) - jnp.sum(seen) * (0.5 * LOG_2PI + jnp.log(self.scale))
+        return log_density(self.loc, jnp.full_like(self.loc, self.scale), as_event(x, self.loc))
 
     def sample(self, key: PRNGKey) -> Float[Array, "d"]:
         return self.loc + self.scale * jr.normal(key, self.loc.shape, self.loc.dtype)
@@ -115,10 +112,7 @@ class SphericalNormal(AbstractExponentialFamily):
 
     def statistics(self, xs: Float[Array, "n d"], weights: Float[Array, "n"]) -> Moments:
         """Moments around `loc`, per coordinate; a missing entry counts nowhere."""
-        xs = as_events(xs, self.loc)
-        seen = ~jnp.isnan(xs)
-        delta = jnp.where(seen, jnp.where(seen, xs, 0) - self.loc[None], 0)
-        return Moments(pool(weights, seen.astype(weights.dtype)), pool(weights, delta), pool(weights, delta * delta))
+        return moments(self.loc, jnp.full_like(self.loc, self.scale), as_events(xs, self.loc), weights)
 
     def refit(self, stats: Moments) -> Self:
         """Maximum likelihood, the variance pooled over all observed coordinates."""

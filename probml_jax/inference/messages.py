@@ -28,12 +28,6 @@ class Chain(NamedTuple):
     def length(self) -> Int[Array, ""]:
         return jnp.sum(self.exists)
 
-    def reverse(self) -> "Chain":
-        """The same chain read from its end, without an initial potential: its messages are the backward ones."""
-        flipped = self.log_transition[::-1] if self.varies else self.log_transition
-        free = jnp.zeros_like(self.log_initial)
-        return Chain(free, jnp.swapaxes(flipped, -1, -2), self.log_likelihood[::-1], self.exists[::-1])
-
 
 def make_chain(log_initial: Array, log_transition: Array, log_likelihood: Array, mask: Array | None) -> Chain:
     """Checks shapes; works out which steps exist and which have evidence."""
@@ -73,39 +67,68 @@ def pairwise_sum(x: Float[Array, "n"]) -> Scalar:
 
 
 class Messages(NamedTuple):
-    """Normalized messages after each step's evidence, and the log of the product of their normalizers."""
+    """Messages before and (normalized) after each step's evidence; the log of the product of their normalizers."""
 
+    incoming: Float[Array, "t r k"]
     values: Float[Array, "t r k"]
     log_total: Scalar
 
 
-def in_sequence(ring: Semiring, start: Array, matrices: Array, potentials: Array, exists: Array) -> Messages:
-    """Absorb evidence, normalize, move on; a step that does not exist passes the message through.
+class ScaledMessages(NamedTuple):
+    """Forward messages as probabilities (the filtered distributions), what each was divided by, and the log of all."""
+
+    values: Float[Array, "t k"]
+    totals: Float[Array, "t"]
+    log_total: Scalar
+
+
+def sweep(
+    ring: Semiring, start: Array, matrices: Array, potentials: Array, exists: Array, backward: bool = False
+) -> tuple[Array, Array, Array]:
+    """Absorb evidence, normalize, move on.
+
+    Steps that do not exist stand after all others: what is said there does not matter on the way forward; on the way
+    back they pass the message through.
 
     `start (r, k)` is the message before any evidence; `potentials (t, k)` and `matrices` are elements of the semiring.
-    Normalizers leave the scan one by one: a running sum would lose digits.
+    `backward` travels from the last step to the first, along transposed matrices. Normalizers leave the scan one by
+    one: a running sum would lose digits.
     """
-
-    def absorb(message, potential):
-        message = ring.times(message, potential[None])
-        total = ring.total(message)
-        return ring.remove(message, total), total
+    along = jnp.swapaxes(matrices, -1, -2) if backward else matrices
+    varying = along.ndim == 3
+    if varying:  # the matrix that leads out of each step; out of the last, nothing does
+        nowhere = jnp.full_like(along, ring.zero, shape=(1, *along.shape[1:]))
+        along = jnp.concatenate([nowhere, along] if backward else [along, nowhere])
 
     def advance(incoming, inputs):
         potential, here, matrix = inputs
-        message, total = absorb(incoming, potential)
-        outgoing = jnp.where(here, ring.push(message, matrices if matrix is None else matrix), incoming)
-        return outgoing, (message, total)
+        message = ring.times(incoming, potential[None])
+        total = ring.total(message)
+        message = ring.remove(message, total)
+        outgoing = ring.push(message, matrix if varying else along)
+        outgoing = outgoing if here is None else jnp.where(here, outgoing, incoming)
+        return outgoing, (incoming, message, total)
 
-    varying = matrices if matrices.ndim == 3 else None
-    last, (messages, totals) = jax.lax.scan(advance, start, (potentials[:-1], exists[:-1], varying))
-    message, total = absorb(last, potentials[-1])
-    totals = ring.log_total(jnp.append(totals, total))
-    return Messages(jnp.concatenate([messages, message[None]]), pairwise_sum(jnp.where(exists, totals, 0)))
+    inputs = potentials, exists if backward else None, along if varying else None
+    return jax.lax.scan(advance, start, inputs, reverse=backward)[1]
 
 
-def in_parallel(ring: Semiring, start: Array, matrices: Array, potentials: Array, exists: Array) -> Messages:
+def in_sequence(
+    ring: Semiring, start: Array, matrices: Array, potentials: Array, exists: Array, backward: bool = False
+) -> Messages:
+    """The messages of a `sweep`."""
+    incoming, messages, totals = sweep(ring, start, matrices, potentials, exists, backward)
+    return Messages(incoming, messages, pairwise_sum(jnp.where(exists, ring.log_total(totals), 0)))
+
+
+def in_parallel(
+    ring: Semiring, start: Array, matrices: Array, potentials: Array, exists: Array, backward: bool = False
+) -> Messages:
     """The same as prefix products of matrices `(r, k, k)`, each normalized with the log of its scale apart."""
+    if backward:  # the chain read from its end
+        turned = jnp.swapaxes(matrices[::-1] if matrices.ndim == 3 else matrices, -1, -2)
+        future = in_parallel(ring, start, turned, potentials[::-1], exists[::-1])
+        return Messages(future.incoming[::-1], future.values[::-1], future.log_total)
     t, k = potentials.shape
     dtype = potentials.dtype
     others = lambda a: jnp.full((ring.width - 1, *a.shape), ring.zero, dtype)
@@ -130,15 +153,17 @@ def in_parallel(ring: Semiring, start: Array, matrices: Array, potentials: Array
     scaled = jax.vmap(normalize)(elements, jnp.zeros(t, dtype))
     products, log_scales = jax.lax.associative_scan(combine, scaled)
     messages, log_scales = jax.vmap(normalize)(products[:, :, 0, :], log_scales)
-    return Messages(messages, jnp.where(jnp.any(exists), log_scales[-1], 0))
+    pushed = jax.vmap(ring.push)(messages[:-1], jnp.broadcast_to(matrices, (t - 1, k, k)))
+    incoming = jnp.concatenate([start[None], jnp.where(enters[1:, None, None], start[None], pushed)])
+    return Messages(incoming, messages, jnp.where(jnp.any(exists), log_scales[-1], 0))
 
 
-def log_messages(ring: Semiring, chain: Chain, parallel: bool) -> Messages:
-    """Messages in a semiring over log-potentials."""
-    first = chain.log_initial[None]
+def log_messages(ring: Semiring, chain: Chain, parallel: bool, backward: bool = False) -> Messages:
+    """Messages in a semiring over log-potentials; the initial potential belongs to the forward ones."""
+    first = jnp.zeros_like(chain.log_initial)[None] if backward else chain.log_initial[None]
     start = jnp.concatenate([first, jnp.full((ring.width - 1, first.shape[1]), ring.zero, first.dtype)])
     run = in_parallel if parallel else in_sequence
-    return run(ring, start, chain.log_transition, chain.log_likelihood, chain.exists)
+    return run(ring, start, chain.log_transition, chain.log_likelihood, chain.exists, backward)
 
 
 # ------------------------------------------------------------------ scaled probabilities, where they are exact
@@ -184,18 +209,33 @@ def scale(chain: Chain) -> Scaled:
     return Scaled(jnp.exp(chain.log_transition - step), jnp.exp(scores - highest[:, None]), chain.exists, removed)
 
 
-def scaled_messages(scaled: Scaled) -> Messages:
-    """Forward messages as probabilities: `values (t, 1, k)` are the filtered distributions."""
+def scaled_messages(scaled: Scaled) -> ScaledMessages:
+    """Forward messages."""
     start = jnp.ones_like(scaled.potentials[:1])
-    values, log_total = in_sequence(REAL, start, scaled.matrices, scaled.potentials, scaled.exists)
-    return Messages(values, log_total + scaled.log_scale)
+    _, values, totals = sweep(REAL, start, scaled.matrices, scaled.potentials, scaled.exists)
+    log_total = pairwise_sum(jnp.where(scaled.exists, safe_log(totals), 0)) + scaled.log_scale
+    return ScaledMessages(values[:, 0], totals, log_total)
 
 
-def scaled_future(scaled: Scaled) -> Float[Array, "t k"]:
-    """Backward messages, each with its own step's evidence in it."""
-    flipped = scaled.matrices[::-1] if scaled.matrices.ndim == 3 else scaled.matrices
-    turned = Scaled(jnp.swapaxes(flipped, -1, -2), scaled.potentials[::-1], scaled.exists[::-1], scaled.log_scale)
-    return scaled_messages(turned).values[::-1, 0]
+def scaled_future(scaled: Scaled, totals: Float[Array, "t"]) -> tuple[Float[Array, "t k"], Float[Array, "t k"]]:
+    """Backward messages of each step: of all that comes after it, and with its own evidence too.
+
+    They are divided by the forward pass's totals, which spares the scan a sum and a division. The forward and the
+    backward message of a step then multiply to a constant, and no two entries of either differ by more than the range
+    of the transitions (see `mixes`): nothing overflows.
+    """
+    evidence = scaled.potentials / jnp.where(totals > 0, totals, 1)[:, None]
+    bring = lambda message, matrix: jnp.matmul(matrix, message, precision=jax.lax.Precision.HIGHEST)
+    varying = scaled.matrices.ndim == 3
+    into = jnp.concatenate([jnp.zeros_like(scaled.matrices[:1]), scaled.matrices]) if varying else None
+
+    def advance(after, inputs):
+        seen, here, matrix = inputs
+        message = after * seen
+        return jnp.where(here, bring(message, matrix if varying else scaled.matrices), after), (after, message)
+
+    start = jnp.ones_like(scaled.potentials[0])
+    return jax.lax.scan(advance, start, (evidence, scaled.exists, into), reverse=True)[1]
 
 
 def choose(chain: Chain, parallel: bool, by_probabilities, by_logs):
@@ -209,11 +249,11 @@ def filtered(chain: Chain, parallel: bool) -> tuple[Float[Array, "t k"], Scalar]
     r"""$\log p(z_s \mid$ evidence up to $s)$ and the log-partition function."""
 
     def by_probabilities(chain):
-        values, log_total = scaled_messages(scale(chain))
-        return safe_log(values[:, 0]), log_total
+        values, _, log_total = scaled_messages(scale(chain))
+        return safe_log(values), log_total
 
     def by_logs(chain):
-        values, log_total = log_messages(LOG, chain, parallel)
+        _, values, log_total = log_messages(LOG, chain, parallel)
         return values[:, 0], log_total
 
     return choose(chain, parallel, by_probabilities, by_logs)

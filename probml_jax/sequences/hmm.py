@@ -84,7 +84,7 @@ class HMM(AbstractLatentModel):
         """What `pml.inference.chain` wants to know of one sequence: initial, transition, likelihood, mask."""
         one = as_sequences(datum, batched=False)
         events, counts, here = self._evidence(one)
-        scores = self.emission.expected_log_probs(events).T
+        scores = self.emission.expected_log_probs(events, axis=1)
         return self.log_initial(), self.log_transition(), self._given(scores, counts, one.states), here
 
     def _given(self, scores: Array, counts: Array, states: Array | None) -> Float[Array, "t k"]:
@@ -224,7 +224,7 @@ class HMM(AbstractLatentModel):
         events, counts, _ = jax.vmap(self._evidence)(many)
         n, t = counts.shape
         flat = jax.tree_util.tree_map(lambda a: a.reshape(n * t, *a.shape[2:]), events)
-        scores = self.emission.expected_log_probs(flat).reshape(-1, n, t).transpose(1, 2, 0)
+        scores = self.emission.expected_log_probs(flat, axis=1).reshape(n, t, -1)
         scores = jax.vmap(self._given)(scores, counts, many.states)
         run = lambda likelihood, mask: chain.beliefs(self.log_initial(), self.log_transition(), likelihood, mask)
         return flat, counts, jax.vmap(run)(scores, jax.vmap(self._informative)(many))
@@ -232,7 +232,7 @@ class HMM(AbstractLatentModel):
     def e_step(self, data: Any, weights: Float[Array, "n"]) -> tuple[Statistics, Scalar]:
         flat, counts, (log_probs, single, pairs) = self._posterior(data)
         shares = single * jnp.where(counts, weights[:, None], 0)[:, :, None]
-        emitted = self.emission.statistics(flat, shares.transpose(2, 0, 1).reshape(self.num_states, -1))
+        emitted = self.emission.statistics(flat, shares.reshape(-1, self.num_states), axis=1)
         began = jnp.tensordot(weights, single[:, 0], 1)
         moved = jnp.tensordot(weights, pairs, 1)
         return (began, moved, emitted), pairwise_dot(weights, log_probs)
@@ -247,10 +247,9 @@ class HMM(AbstractLatentModel):
 
     def surrogate(self, data: Any, weights: Float[Array, "n"], reference: Self) -> Scalar:
         flat, counts, (_, single, pairs) = jax.lax.stop_gradient(reference._posterior(data))
-        shares = single * jnp.where(counts, weights[:, None], 0)[:, :, None]
-        shares = shares.transpose(2, 0, 1).reshape(self.num_states, -1)
+        shares = (single * jnp.where(counts, weights[:, None], 0)[:, :, None]).reshape(-1, self.num_states)
         expected = lambda mass, score: jnp.sum(jnp.where(mass > 0, mass * jnp.where(mass > 0, score, 0), 0))
-        score = expected(shares, self.emission.expected_log_probs(flat))
+        score = expected(shares, self.emission.expected_log_probs(flat, axis=1))
         score = score + expected(jnp.tensordot(weights, single[:, 0], 1), self.log_initial())
         return score + expected(jnp.tensordot(weights, pairs, 1), self.log_transition())
 
