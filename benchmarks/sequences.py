@@ -1,5 +1,8 @@
-"""Hidden Markov models against hmmlearn (its faster implementation of each) and n-gram queries against nltk."""
+"""Hidden Markov models against hmmlearn (its faster implementation of each) and, where installed, dynamax; n-gram
+queries against nltk."""
 
+import dataclasses
+import importlib.util
 import time
 import warnings
 
@@ -65,13 +68,45 @@ def one_long_sequence(t: int = 100_000, k: int = 8, d: int = 4) -> list[Row]:
         mine = measure(lambda ours=ours: ours(model, x), repeats=9)
         note = note.format(abs(float(score(model, x)) / exact - 1))
         rows.append(Row(f"HMM {name}, {size}", "hmmlearn", peer, mine.run, mine.first, 3, note))
-    fit = lambda: pml.fit(model, x[None], max_steps=4, rtol=-1.0).objective  # four steps and a last evaluation
+    batch = x[None]
+    fit = lambda: pml.fit(model, batch, max_steps=4, rtol=-1.0).objective  # four steps and a last evaluation
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         peer = _faster(lambda impl: _peer(model, impl, 5).fit(data))
-    mine = measure(fit)
+    mine = measure(fit, repeats=9)
     rows.append(Row(f"HMM five E-steps of EM, {size}", "hmmlearn", peer, mine.run, mine.first, 5))
-    return rows
+    with jax.enable_x64(False):  # where it is on, dynamax's EM refuses float32
+        return [*rows, *_dynamax(model, x, exact, rows)]
+
+
+def _dynamax(model: pml.sequences.HMM, x: jax.Array, exact: float, ours: list[Row]) -> list[Row]:
+    """The same four questions put to dynamax, where it is installed (it needs a nightly TensorFlow Probability)."""
+    if importlib.util.find_spec("dynamax") is None:
+        return []
+    from dynamax.hidden_markov_model import DiagonalGaussianHMM
+
+    members = model.emission.each.distribution
+    peer = DiagonalGaussianHMM(*members.loc.shape)
+    params, props = peer.initialize(
+        jr.PRNGKey(0),
+        initial_probs=model.initial.distribution.probs,
+        transition_matrix=model.transition.each.distribution.probs,
+        emission_means=members.loc,
+        emission_scale_diags=members.scale,
+    )
+    score = jax.jit(peer.marginal_log_prob)
+    questions = [
+        lambda: score(params, x),
+        lambda f=jax.jit(lambda p, x: peer.smoother(p, x).smoothed_probs): f(params, x),
+        lambda f=jax.jit(peer.most_likely_states): f(params, x),
+        lambda: peer.fit_em(params, props, x[None], num_iters=5, verbose=False)[1],
+    ]
+    off = abs(float(score(params, x)) / exact - 1)
+    notes = [f"its log-likelihood is off by {off:.1e}", "", "", "it compiles again at every call"]
+    return [
+        dataclasses.replace(row, peer="dynamax", peer_seconds=measure(ask, 3).run, target=goal, note=note)
+        for row, ask, goal, note in zip(ours, questions, (1, 1, 1, 10), notes, strict=True)
+    ]
 
 
 def many_sequences(n: int = 256, t: int = 1_000, k: int = 16, d: int = 4) -> list[Row]:

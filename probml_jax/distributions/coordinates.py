@@ -55,7 +55,7 @@ def _shared_density(loc, scale, center, x, seen) -> Scalar:
 def moments(loc: Array, scale: Array, xs: Float[Array, "n *event"], weights: Float[Array, "n"]) -> Moments:
     """Moments around `loc`, per coordinate; a missing entry counts nowhere."""
     center = _or_zero(middle(xs))
-    # leaving the common centre cancels by the squared distance in standard deviations: at this limit about 3e-5 of a variance
+    # leaving the common centre cancels by the squared distance in standard deviations: 3e-5 of a variance at this limit
     limit = 100.0 if jnp.finfo(xs.dtype).bits <= 32 else 5e4
     far = ~jnp.all((loc - center) ** 2 <= limit * scale**2)
     alone = ~is_stacked(jax.lax.stop_gradient(loc))

@@ -25,14 +25,14 @@ from .._typing import PRNGKey, Scalar
 from .blocks import pooled
 from .messages import (
     Chain,
+    Scaled,
+    ScaledMessages,
     choose,
     filtered,
     log_messages,
     log_total,
     make_chain,
-    scale,
     scaled_future,
-    scaled_messages,
 )
 from .paths import k_best as k_best
 from .paths import path_score
@@ -57,21 +57,21 @@ class Beliefs(NamedTuple):
 # ------------------------------------------------------------------ forward-backward
 
 
-def _by_probabilities(chain: Chain) -> Beliefs:
-    scaled = scale(chain)
-    f, totals, log_partition = scaled_messages(scaled)
+def _by_probabilities(scaled: Scaled, forward: ScaledMessages) -> Beliefs:
+    exists, matrices = scaled.exists, scaled.matrices
+    f, totals, log_partition = forward
     after, g = scaled_future(scaled, totals)
     product = f * after
     mass = jnp.sum(product, axis=1)
-    inverse = jnp.where((mass > 0) & chain.exists, 1 / jnp.where(mass > 0, mass, 1), 0)
+    inverse = jnp.where((mass > 0) & exists, 1 / jnp.where(mass > 0, mass, 1), 0)
     single = product * inverse[:, None]
-    if chain.varies:
-        left = f[:-1] * jnp.where(chain.exists[1:], inverse[:-1], 0)[:, None]
-        return Beliefs(log_partition, single, scaled.matrices * left[:, :, None] * g[1:, None, :])
+    if matrices.ndim == 3:
+        left = f[:-1] * jnp.where(exists[1:], inverse[:-1], 0)[:, None]
+        return Beliefs(log_partition, single, matrices * left[:, :, None] * g[1:, None, :])
     # whole arrays, the last step without a successor: slices of them make a product of half the speed
-    followed = jnp.append(chain.exists[1:], False)
+    followed = jnp.append(exists[1:], False)
     left, right = f * jnp.where(followed, inverse, 0)[:, None], jnp.roll(g, -1, axis=0)
-    pairs = scaled.matrices * jnp.einsum("si,sj->ij", left, right, precision=_HIGHEST)
+    pairs = matrices * jnp.einsum("si,sj->ij", left, right, precision=_HIGHEST)
     return Beliefs(log_partition, single, pairs)
 
 

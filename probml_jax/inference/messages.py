@@ -175,7 +175,8 @@ def mixes(chain: Chain) -> Flag:
     A state whose probability underflows holds less than $2^{-126}$ of the mass. When every transition is possible and
     none is $e^{r}$ times less likely than another, the next message of what was lost is smaller than $2^{-126} e^{r}$
     times the message of what was kept, in every state; and so for ever, because the recursion is linear and positive.
-    The data need not be looked at. States that nothing can enter do not matter.
+    The data need not be looked at. States that nothing can enter do not matter. Where it does not hold, `underflows`
+    looks at what happened.
     """
     matrix = jax.lax.stop_gradient(chain.log_transition)
     highest = jnp.max(matrix)
@@ -217,21 +218,36 @@ def scaled_messages(scaled: Scaled) -> ScaledMessages:
     return ScaledMessages(values[:, 0], totals, log_total)
 
 
+def underflows(chain: Chain, forward: ScaledMessages) -> Flag:
+    """Whether a state that can be reached has lost digits of its forward message, or all of it.
+
+    The first loss is always seen: until then a message is positive exactly where paths lead.
+    """
+    info = jnp.finfo(forward.values.dtype)
+    reached = (forward.values > 0).astype(info.dtype)
+    edges = (chain.log_transition > -jnp.inf).astype(info.dtype)
+    spec = "si,sij->sj" if chain.varies else "si,ij->sj"
+    open_ = jnp.concatenate([chain.log_initial[None] > -jnp.inf, jnp.einsum(spec, reached[:-1], edges) > 0])
+    possible = open_ & (chain.log_likelihood > -jnp.inf) & chain.exists[:, None]
+    return jnp.any(possible & ~(forward.values * forward.totals[:, None] > 8 * info.tiny / info.eps))
+
+
 def scaled_future(scaled: Scaled, totals: Float[Array, "t"]) -> tuple[Float[Array, "t k"], Float[Array, "t k"]]:
     """Backward messages of each step: of all that comes after it, and with its own evidence too.
 
-    They are divided by the forward pass's totals, which spares the scan a sum and a division. The forward and the
-    backward message of a step then multiply to a constant, and no two entries of either differ by more than the range
-    of the transitions (see `mixes`): nothing overflows.
+    They are divided by the forward pass's totals, which spares the scan a sum and a division: the two messages of a
+    step then multiply to a constant. A state that was reached has a forward message that is not too small, so its
+    backward one is not too large; those of states that nothing reaches are held finite.
     """
     evidence = scaled.potentials / jnp.where(totals > 0, totals, 1)[:, None]
+    bound = jnp.finfo(totals.dtype).eps / (8 * jnp.finfo(totals.dtype).tiny)
     bring = lambda message, matrix: jnp.matmul(matrix, message, precision=jax.lax.Precision.HIGHEST)
     varying = scaled.matrices.ndim == 3
     into = jnp.concatenate([jnp.zeros_like(scaled.matrices[:1]), scaled.matrices]) if varying else None
 
     def advance(after, inputs):
         seen, here, matrix = inputs
-        message = after * seen
+        message = jnp.minimum(after * seen, bound)
         return jnp.where(here, bring(message, matrix if varying else scaled.matrices), after), (after, message)
 
     start = jnp.ones_like(scaled.potentials[0])
@@ -239,27 +255,30 @@ def scaled_future(scaled: Scaled, totals: Float[Array, "t"]) -> tuple[Float[Arra
 
 
 def choose(chain: Chain, parallel: bool, by_probabilities, by_logs):
-    """`by_probabilities(chain)` where that is exact for the whole batch, `by_logs(chain)` otherwise."""
+    """`by_probabilities(scaled, forward)` where that is exact for the whole batch, `by_logs(chain)` otherwise."""
     if parallel:
         return by_logs(chain)
-    return jax.lax.cond(any_in_batch(~mixes(chain)), by_logs, by_probabilities, chain)
+    scaled = scale(chain)
+    forward = scaled_messages(scaled)
+    never = lambda chain, forward: jnp.array(False)
+    fixed = jax.lax.stop_gradient((chain, forward))
+    lost = jax.lax.cond(any_in_batch(~mixes(chain)), underflows, never, *fixed)
+    use_logs = lambda chain, scaled, forward: by_logs(chain)
+    use_probabilities = lambda chain, scaled, forward: by_probabilities(scaled, forward)
+    return jax.lax.cond(any_in_batch(lost), use_logs, use_probabilities, chain, scaled, forward)
 
 
 def filtered(chain: Chain, parallel: bool) -> tuple[Float[Array, "t k"], Scalar]:
     r"""$\log p(z_s \mid$ evidence up to $s)$ and the log-partition function."""
 
-    def by_probabilities(chain):
-        values, _, log_total = scaled_messages(scale(chain))
-        return safe_log(values), log_total
-
     def by_logs(chain):
         _, values, log_total = log_messages(LOG, chain, parallel)
         return values[:, 0], log_total
 
-    return choose(chain, parallel, by_probabilities, by_logs)
+    return choose(chain, parallel, lambda _, forward: (safe_log(forward.values), forward.log_total), by_logs)
 
 
 def log_total(chain: Chain, parallel: bool) -> Scalar:
     """The log-partition function alone."""
     by_logs = lambda chain: log_messages(LOG, chain, parallel).log_total
-    return choose(chain, parallel, lambda chain: scaled_messages(scale(chain)).log_total, by_logs)
+    return choose(chain, parallel, lambda _, forward: forward.log_total, by_logs)

@@ -227,7 +227,11 @@ class HMM(AbstractLatentModel):
         scores = self.emission.expected_log_probs(flat, axis=1).reshape(n, t, -1)
         scores = jax.vmap(self._given)(scores, counts, many.states)
         run = lambda likelihood, mask: chain.beliefs(self.log_initial(), self.log_transition(), likelihood, mask)
-        return flat, counts, jax.vmap(run)(scores, jax.vmap(self._informative)(many))
+        informative = jax.vmap(self._informative)(many)
+        if n == 1:  # one long sequence: a batch of one would cost copies
+            alone = run(scores[0], informative[0])
+            return flat, counts, jax.tree_util.tree_map(lambda a: a[None], alone)
+        return flat, counts, jax.vmap(run)(scores, informative)
 
     def e_step(self, data: Any, weights: Float[Array, "n"]) -> tuple[Statistics, Scalar]:
         flat, counts, (log_probs, single, pairs) = self._posterior(data)

@@ -255,13 +255,36 @@ def test_twenty_thousand_steps_with_forbidden_transitions():
 def test_scaled_and_log_space_agree_on_a_long_chain():
     """The two paths of the engine, on a chain where both are valid."""
     from probml_jax.inference.chain import _by_logs, _by_probabilities
-    from probml_jax.inference.messages import make_chain, mixes
+    from probml_jax.inference.messages import make_chain, mixes, scale, scaled_messages, underflows
 
-    given = make_chain(*_long(3_000, 5, False, "float64"), None)
-    assert mixes(given)
-    assert not mixes(make_chain(*_long(10, 5, True, "float64"), None))
-    for a, b in zip(jax.jit(_by_probabilities)(given), jax.jit(lambda c: _by_logs(c, False))(given), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+    by_probabilities = jax.jit(lambda c: _by_probabilities(scale(c), scaled_messages(scale(c))))
+    for forbidden in (False, True):
+        given = make_chain(*_long(3_000, 5, forbidden, "float64"), None)
+        assert mixes(given) == (not forbidden)
+        assert not underflows(given, scaled_messages(scale(given)))
+        for a, b in zip(by_probabilities(given), jax.jit(lambda c: _by_logs(c, False))(given), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+
+
+def test_a_state_that_loses_its_digits_is_noticed():
+    """Forward messages of a left-to-right chain sink below the range of float32; log space takes over and is right."""
+    from probml_jax.inference.messages import make_chain, scale, scaled_messages, underflows
+
+    t, k = 60, 3
+    allowed = np.triu(np.ones((k, k), bool))
+    transition = np.where(allowed, 0.0, -np.inf)
+    likelihood = np.zeros((t, k))
+    likelihood[:50, 0] = -4.0  # by step 50 staying in the first state is 1e-87 as likely as having left it
+    likelihood[50:, 1:] = -60.0  # and in the end nothing else explains the data
+    initial = np.array([0.0, -np.inf, -np.inf])
+    wide = [jnp.asarray(a) for a in (initial, transition, likelihood)]
+    narrow = [a.astype(jnp.float32) for a in wide]
+    small, large = (make_chain(*args, None) for args in (narrow, wide))
+    assert underflows(small, scaled_messages(scale(small)))
+    assert not underflows(large, scaled_messages(scale(large)))
+    for function in (chain.log_partition, chain.smooth, chain.filter):
+        np.testing.assert_allclose(function(*narrow), function(*wide), rtol=1e-5, atol=1e-6)
+    assert chain.smooth(*narrow)[30, 0] > 0.999
 
 
 # ------------------------------------------------------------------ bad input
