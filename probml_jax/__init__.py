@@ -11,12 +11,14 @@ from . import conjugate as conjugate
 from . import distributions as distributions
 from . import inference as inference
 from . import mixtures as mixtures
+from ._buckets import Buckets as Buckets
 from ._conjugate import AbstractConjugatePrior as AbstractConjugatePrior
 from ._conjugate import AbstractLocationPrior as AbstractLocationPrior
 from ._constraint import above as above
 from ._constraint import constrain as constrain
 from ._constraint import fixed as fixed
 from ._constraint import lower_triangular as lower_triangular
+from ._constraint import network as network
 from ._constraint import num_parameters as num_parameters
 from ._constraint import ordered as ordered
 from ._constraint import param as param

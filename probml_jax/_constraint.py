@@ -2,7 +2,8 @@
 
 `probs: Float[Array, "k"] = param(simplex)` declares a trainable parameter and its domain. Methods
 that need free coordinates call `split`; nobody else ever sees a raw value. Fields without `param`
-do not train. `fixed()` marks a subtree (a prior) that never trains, whatever its fields declare.
+do not train. `fixed()` marks a subtree (a prior) that never trains, whatever its fields declare. `network()` marks a
+subtree from elsewhere (an Equinox network), which declares nothing and of which every floating array trains.
 """
 
 import dataclasses
@@ -120,14 +121,26 @@ def fixed(**kwargs) -> Any:
     return eqx.field(metadata={"fixed": True}, **kwargs)
 
 
+def network(**kwargs) -> Any:
+    """A field for any Equinox module: its floating arrays train, except in modules that use `param` themselves."""
+    return eqx.field(metadata={"network": True}, **kwargs)
+
+
+def _declares(node: eqx.Module) -> bool:
+    """Whether a module says itself which of its fields train."""
+    return any(word in f.metadata for f in dataclasses.fields(node) for word in ("constraint", "fixed", "network"))
+
+
 def _is_module(node):
     return isinstance(node, eqx.Module)
 
 
-def _walk(node: PyTree, on_param: Callable, on_rest: Callable) -> PyTree:
+def _walk(node: PyTree, on_param: Callable, on_rest: Callable, inside_network: bool = False) -> PyTree:
     """Rebuild a module, visiting declared parameters and everything else."""
     if not _is_module(node):
-        return jax.tree_util.tree_map(on_rest, node)
+        free = lambda leaf: inside_network and eqx.is_inexact_array(leaf)
+        return jax.tree_util.tree_map(lambda leaf: on_param(real, leaf) if free(leaf) else on_rest(leaf), node)
+    inside_network = inside_network and not _declares(node)
     new = object.__new__(type(node))
     for field in dataclasses.fields(node):
         try:
@@ -141,7 +154,8 @@ def _walk(node: PyTree, on_param: Callable, on_rest: Callable) -> PyTree:
             constraint = constraint if isinstance(constraint, Constraint) else constraint(node)
             value = on_param(constraint, value)
         elif not field.metadata.get("static", False):
-            visit = lambda n: _walk(n, on_param, on_rest) if _is_module(n) else on_rest(n)
+            free = inside_network or field.metadata.get("network", False)
+            visit = lambda n, free=free: _walk(n, on_param, on_rest, free)
             value = jax.tree_util.tree_map(visit, value, is_leaf=_is_module)
         object.__setattr__(new, field.name, value)
     return new

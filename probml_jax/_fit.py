@@ -11,6 +11,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, PyTree
 
+from ._buckets import parts_of
 from ._constraint import trainable
 from ._model import AbstractModel, objective
 from ._progress import reporter
@@ -323,7 +324,8 @@ def fit(
     dtype = float_dtype(model)
     _check_dtypes(data, dtype)
     weights = as_weights(weights, num_units, dtype)
-    model.validate(data)
+    for part, _ in parts_of(data, weights):
+        model.validate(part)
     rtol = jnp.asarray(default_rtol(dtype) if rtol is None else rtol, dtype)
     if not progress:
         return _fit_compiled(model, data, weights, method, rtol, max_steps)

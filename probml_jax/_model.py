@@ -6,6 +6,7 @@ from typing import Self
 import equinox as eqx
 import jax
 
+from ._buckets import total
 from ._special import pairwise_dot
 from ._typing import Array, Data, Flag, Float, Scalar, Statistics
 
@@ -31,14 +32,14 @@ class AbstractModel(eqx.Module):
 
 
 class AbstractExchangeableModel(AbstractModel):
-    """A model that scores one unit; the pool is a weighted `vmap`."""
+    """A model that scores one unit; the pool is a weighted `vmap`, over one array or over `Buckets`."""
 
     @abstractmethod
     def log_prob(self, datum: Data) -> Scalar:
         """Log-likelihood (or bound) of one unit. Conditional models: `datum = (x, y)`, log p(y|x)."""
 
     def log_likelihood(self, data: Data, weights: Float[Array, "n"]) -> Scalar:
-        return pairwise_dot(weights, jax.vmap(self.log_prob)(data))
+        return total(lambda part, share: pairwise_dot(share, jax.vmap(self.log_prob)(part)), data, weights)
 
 
 class AbstractLatentModel(AbstractExchangeableModel):

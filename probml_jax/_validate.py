@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from ._buckets import Buckets
+
 
 def is_concrete(*trees: Any) -> bool:
     """Whether every array can be read on the host now."""
@@ -129,7 +131,9 @@ def check_finite(name: str, x: Any, *, nan: bool = True) -> None:
 
 
 def check_units(data: Any) -> int:
-    """The number of exchangeable units: the common leading axis of all arrays of `data`."""
+    """The number of exchangeable units: the common leading axis of all arrays of `data` (or of each bucket)."""
+    if isinstance(data, Buckets):
+        return sum(check_units(part) for part in data.parts)
     leaves = [leaf for leaf in jax.tree_util.tree_leaves(data) if hasattr(leaf, "shape")]
     if not leaves or any(leaf.ndim == 0 for leaf in leaves):
         raise ValueError("data must be arrays with a leading axis of units; got a scalar or nothing.")

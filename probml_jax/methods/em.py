@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from .._buckets import total
 from .._constraint import trainable
 from .._fit import AbstractMethod
 from .._model import AbstractLatentModel, AbstractModel
@@ -64,4 +65,5 @@ def pooled_e_step(
     model: AbstractLatentModel, data: Data, weights: Float[Array, "n"], batch_size: int | None
 ) -> tuple[Statistics, Scalar]:
     """The E-step of all units, block by block: memory stays bounded by one block."""
-    return pooled(model.e_step, data, weights, batch_size or _block_size(data, weights.shape[0]))
+    blocks = lambda part, share: pooled(model.e_step, part, share, batch_size or _block_size(part, share.shape[0]))
+    return total(blocks, data, weights)

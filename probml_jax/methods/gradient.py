@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, PyTree
 
+from .._buckets import draw, total
 from .._constraint import split
 from .._fit import AbstractMethod
 from .._model import AbstractLatentModel, AbstractModel, objective
@@ -29,7 +30,8 @@ class Gradient(AbstractMethod):
 
     The optimizer sees unconstrained coordinates of the parameters declared with `param`, and the objective divided
     by the total weight, so that a learning rate means the same for any number of units. With `batch_size` each step
-    uses units drawn at random (a `key` is then required) and the trace holds their estimates of the objective.
+    uses units drawn at random (a `key` is then required; from `Buckets`, all of one bucket) and the trace holds their
+    estimates of the objective.
     Make the optimizer once and keep it: a new one compiles the loop again.
     """
 
@@ -52,16 +54,19 @@ class Gradient(AbstractMethod):
 
     def step(self, model: AbstractModel, data: Data, weights: Float[Array, "n"], state: PyTree):
         inner, key = state
-        total = jnp.sum(weights)
-        if self.batch_size is not None:
-            key, now = jr.split(key)
-            chosen = jr.choice(now, weights.shape[0], (self.batch_size,))
-            data = jax.tree_util.tree_map(lambda a: a[chosen], data)
-            weights = weights[chosen] * (weights.shape[0] / self.batch_size)
+        mass = jnp.sum(weights)
         free, rebuild = split(model)
-        value, grad = jax.value_and_grad(lambda raw: -objective(rebuild(raw), data, weights) / total)(free)
+
+        def climb(data, weights):
+            return jax.value_and_grad(lambda raw: -objective(rebuild(raw), data, weights) / mass)(free)
+
+        if self.batch_size is None:
+            value, grad = climb(data, weights)
+        else:
+            key, now = jr.split(key)
+            value, grad = draw(data, weights, now, self.batch_size, climb)
         updates, inner = self.optimizer.update(grad, inner, free)
-        return rebuild(_apply(free, updates)), (inner, key), -value * total
+        return rebuild(_apply(free, updates)), (inner, key), -value * mass
 
     def optimality(self, model: AbstractModel, data: Data, weights: Float[Array, "n"]) -> PyTree:
         return slope(model, data, weights)
@@ -88,11 +93,12 @@ class GeneralizedEM(AbstractMethod):
 
     def step(self, model: AbstractLatentModel, data: Data, weights: Float[Array, "n"], state: PyTree):
         free, rebuild = split(model)
-        total = jnp.sum(weights)
+        mass = jnp.sum(weights)
 
         def loss(raw):
             new = rebuild(raw)
-            return -(new.surrogate(data, weights, model) + new.log_prior()) / total
+            expected = total(lambda part, share: new.surrogate(part, share, model), data, weights)
+            return -(expected + new.log_prior()) / mass
 
         def climb(_, carry):
             raw, inner = carry

@@ -1,24 +1,155 @@
 """Limited-memory BFGS with a line search."""
 
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from .._constraint import split
 from .._fit import AbstractMethod
 from .._model import AbstractModel, objective
-from .._typing import Data
+from .._typing import Data, Flag, Scalar
 from .gradient import slope
+
+_ARMIJO, _CURVATURE = 1e-4, 0.9
+
+
+class _Point(NamedTuple):
+    """The loss and its gradient somewhere."""
+
+    value: Scalar
+    grad: Float[Array, "d"]
+
+
+class _History(NamedTuple):
+    """The last steps and the changes of the gradient along them, latest first; empty slots have `curvature` 0."""
+
+    steps: Float[Array, "m d"]
+    changes: Float[Array, "m d"]
+    curvature: Float[Array, "m"]
+
+    def push(self, step: Array, change: Array) -> "_History":
+        """Remember a step, unless the loss curves down along it."""
+        curvature = jnp.dot(step, change)
+        useful = curvature > jnp.finfo(step.dtype).eps * jnp.linalg.norm(step) * jnp.linalg.norm(change)
+        put = lambda old, new: jnp.concatenate([jnp.asarray(new)[None], old[:-1]])
+        new = _History(put(self.steps, step), put(self.changes, change), put(self.curvature, curvature))
+        return jax.tree_util.tree_map(lambda a, b: jnp.where(useful, a, b), new, self)
+
+    def direction(self, grad: Float[Array, "d"]) -> Float[Array, "d"]:
+        """Minus the inverse curvature times the gradient, by the two-loop recursion."""
+        inverse = jnp.where(self.curvature > 0, 1 / jnp.where(self.curvature > 0, self.curvature, 1), 0)
+
+        def back(q, past):
+            step, change, rate = past
+            share = rate * jnp.dot(step, q)
+            return q - share * change, share
+
+        def forth(r, past):
+            step, change, rate, share = past
+            return r + step * (share - rate * jnp.dot(change, r)), None
+
+        q, shares = jax.lax.scan(back, grad, (self.steps, self.changes, inverse))
+        size = jnp.sum(self.changes[0] ** 2)
+        scale = jnp.where(size > 0, self.curvature[0] / jnp.where(size > 0, size, 1), 1)
+        r, _ = jax.lax.scan(forth, scale * q, (self.steps, self.changes, inverse, shares), reverse=True)
+        return -r
+
+
+class _Search(NamedTuple):
+    """A line search under way: a bracket of step lengths, what is known at its ends, and the next trial."""
+
+    here: _Point
+    known: Flag
+    direction: Float[Array, "d"]
+    trial: Scalar
+    low: Scalar
+    high: Scalar
+    low_value: Scalar
+    low_slope: Scalar
+    high_value: Scalar
+    high_slope: Scalar
+    best: _Point
+    length: Scalar
+    count: Int[Array, ""]
+    done: Bool[Array, ""]
+
+
+def _cubic(low, high, low_value, low_slope, high_value, high_slope):
+    """The minimum of the cubic through two points with slopes, kept inside the bracket."""
+    width = high - low
+    ratio = 3 * (low_value - high_value) / jnp.where(width == 0, 1, width) + low_slope + high_slope
+    root = jnp.sqrt(jnp.maximum(ratio**2 - low_slope * high_slope, 0))
+    denominator = high_slope - low_slope + 2 * root
+    guess = high - width * (high_slope + root - ratio) / jnp.where(denominator == 0, 1, denominator)
+    guess = jnp.where(jnp.isfinite(guess), guess, low + 0.5 * width)
+    return jnp.clip(guess, low + 0.1 * width, high - 0.1 * width)
+
+
+def _advance(search: _Search, tried: _Point) -> _Search:
+    """Judge a trial by the (approximate) Wolfe conditions and choose the next."""
+    here, a = search.here, search.trial
+    slope_here, slope_there = jnp.dot(here.grad, search.direction), jnp.dot(tried.grad, search.direction)
+    noise = 4 * jnp.finfo(a.dtype).eps * jnp.maximum(jnp.abs(here.value), 1)
+    falls = tried.value <= here.value + _ARMIJO * a * slope_here
+    # where the loss no longer resolves the fall, its slope still does (Hager and Zhang, 2005)
+    falls = falls | ((tried.value <= here.value + noise) & (slope_there <= (2 * _ARMIJO - 1) * slope_here))
+    falls = falls & jnp.isfinite(tried.value) & jnp.all(jnp.isfinite(tried.grad))
+    flat = slope_there >= _CURVATURE * slope_here
+    pick = lambda flag, new, old: jax.tree_util.tree_map(lambda x, y: jnp.where(flag, x, y), new, old)
+    low, low_value, low_slope = pick(
+        falls, (a, tried.value, slope_there), (search.low, search.low_value, search.low_slope)
+    )
+    edge = (search.high, search.high_value, search.high_slope)
+    high, high_value, high_slope = pick(falls, edge, (a, tried.value, slope_there))
+    inside = _cubic(low, high, low_value, low_slope, high_value, high_slope)
+    inside = jnp.where(jnp.isfinite(high_value) & jnp.isfinite(high_slope), inside, low + 0.1 * (high - low))
+    return search._replace(
+        trial=jnp.where(jnp.isinf(high), 2 * a, inside),
+        low=low,
+        high=high,
+        low_value=low_value,
+        low_slope=low_slope,
+        high_value=high_value,
+        high_slope=high_slope,
+        best=pick(falls, tried, search.best),
+        length=jnp.where(falls, a, search.length),
+        count=search.count + 1,
+        done=falls & flat,
+    )
+
+
+def _begin(here: _Point, direction: Array, trial: Array, known: Any) -> _Search:
+    zero = jnp.zeros((), here.value.dtype)
+    down = jnp.dot(here.grad, direction)
+    infinite = jnp.full((), jnp.inf, here.value.dtype)
+    return _Search(
+        here,
+        jnp.asarray(known),
+        direction,
+        trial,
+        low=zero,
+        high=infinite,
+        low_value=here.value,
+        low_slope=down,
+        high_value=infinite,
+        high_slope=infinite,
+        best=here,
+        length=zero,
+        count=jnp.zeros((), jnp.int32),
+        done=jnp.array(False),
+    )
 
 
 class LBFGS(AbstractMethod):
-    """Limited-memory BFGS (optax) with a zoom line search, on unconstrained coordinates.
+    """Limited-memory BFGS with a Wolfe line search, on unconstrained coordinates.
 
-    `memory` past steps approximate the curvature. One value and gradient per line-search trial, usually one or two.
-    Reference: Nocedal and Wright (2006), algorithms 7.4, 3.5 and 3.6.
+    `memory` past steps approximate the curvature. One value and gradient per trial of the line search, usually one.
+    The loss stands once in the compiled program, so compiling costs what compiling its gradient costs.
+    Reference: Nocedal and Wright (2006), algorithms 7.4, 3.5 and 3.6; Hager and Zhang (2005).
     """
 
     memory: int = eqx.field(static=True, default=10)
@@ -26,28 +157,39 @@ class LBFGS(AbstractMethod):
     monotone: ClassVar[bool] = True
     patience: ClassVar[int] = 3
 
-    def _optimizer(self):
-        import optax  # here, not at import: it costs half of the package's import time
-
-        search = optax.scale_by_zoom_linesearch(self.max_linesearch_steps, initial_guess_strategy="one")
-        return optax.lbfgs(memory_size=self.memory, linesearch=search)
-
     def check(self, model: AbstractModel) -> None:
         if not jax.tree_util.tree_leaves(split(model)[0]):
             raise TypeError(f"{type(model).__name__} has no trainable parameters: no field is declared with param().")
 
     def init(self, model: AbstractModel, data: Data, weights: Float[Array, "n"]) -> PyTree:
-        return self._optimizer().init(split(model)[0])
+        x, _ = ravel_pytree(split(model)[0])
+        empty = jnp.zeros((self.memory, x.size), x.dtype)
+        nowhere = _Point(jnp.zeros((), x.dtype), jnp.zeros_like(x))
+        return nowhere, _History(empty, empty, jnp.zeros(self.memory, x.dtype)), jnp.array(False)
 
     def step(self, model: AbstractModel, data: Data, weights: Float[Array, "n"], state: PyTree):
-        import optax
-
+        here, history, known = state
         free, rebuild = split(model)
-        total = jnp.sum(weights)
-        loss = lambda raw: -objective(rebuild(raw), data, weights) / total
-        value, grad = optax.value_and_grad_from_state(loss)(free, state=state)
-        updates, state = self._optimizer().update(grad, state, free, value=value, grad=grad, value_fn=loss)
-        return rebuild(jax.tree_util.tree_map(jnp.add, free, updates)), state, -value * total
+        x, unravel = ravel_pytree(free)
+        mass = jnp.sum(weights)
+        evaluate = jax.value_and_grad(lambda x: (-objective(rebuild(unravel(x)), data, weights) / mass).astype(x.dtype))
+
+        def body(search: _Search) -> _Search:
+            tried = _Point(*evaluate(x + search.trial * search.direction))
+            size = jnp.linalg.norm(tried.grad)
+            first = jnp.minimum(1, 1 / jnp.where(size > 0, size, 1)).astype(x.dtype)
+            started = _begin(tried, -tried.grad, first, True)._replace(done=~jnp.isfinite(tried.value) | ~(size > 0))
+            moved = _advance(search, tried)
+            return jax.tree_util.tree_map(lambda a, b: jnp.where(search.known, a, b), moved, started)
+
+        direction = history.direction(here.grad)
+        downhill = jnp.dot(direction, here.grad) < 0
+        direction = jnp.where(known, jnp.where(downhill, direction, -here.grad), 0)
+        going = lambda search: ~search.done & (search.count < self.max_linesearch_steps)
+        search = jax.lax.while_loop(going, body, _begin(here, direction, jnp.ones((), x.dtype), known))
+        taken = search.length * search.direction
+        history = history.push(taken, search.best.grad - search.here.grad)
+        return rebuild(unravel(x + taken)), (search.best, history, jnp.array(True)), -search.here.value * mass
 
     def optimality(self, model: AbstractModel, data: Data, weights: Float[Array, "n"]) -> PyTree:
         return slope(model, data, weights)

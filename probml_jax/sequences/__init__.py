@@ -1,4 +1,4 @@
-"""Sequence models: Markov chains, n-gram language models, hidden Markov models."""
+"""Sequence models: Markov chains, n-gram language models, hidden Markov models, MEMMs and CRFs."""
 
 from .alignment import align_states as align_states
 from .alignment import permute_states as permute_states
@@ -12,9 +12,34 @@ from .build import mixture_hmm as mixture_hmm
 from .build import poisson_hmm as poisson_hmm
 from .conditional import ConditionalHMM as ConditionalHMM
 from .conditional import conditional as conditional
+from .crf import LinearChainCRF as LinearChainCRF
+from .crf import SoftmaxMargin as SoftmaxMargin
+from .crf import softmax_margin as softmax_margin
 from .data import Sequences as Sequences
+from .data import bucket as bucket
 from .data import pad_sequences as pad_sequences
+from .encoder import FeatureEncoder as FeatureEncoder
+from .encoder import Observed as Observed
+from .encoder import apply_features as apply_features
+from .evaluation import TaggingReport as TaggingReport
+from .evaluation import spans as spans
+from .evaluation import tagging_report as tagging_report
+from .grammar import Constraints as Constraints
+from .grammar import bilou_constraints as bilou_constraints
+from .grammar import bio_constraints as bio_constraints
 from .hmm import HMM as HMM
 from .markov_chain import MarkovChain as MarkovChain
+from .memm import MEMM as MEMM
 from .ngram import NGram as NGram
+from .scores import AbstractPointScores as AbstractPointScores
+from .scores import AbstractScores as AbstractScores
+from .scores import ConvolutionalScores as ConvolutionalScores
+from .scores import DenseScores as DenseScores
+from .scores import DenseTransitions as DenseTransitions
+from .scores import EmissionScores as EmissionScores
+from .scores import SparseFeatures as SparseFeatures
+from .scores import SparseScores as SparseScores
+from .scores import SumScores as SumScores
+from .tagger import AbstractTagger as AbstractTagger
+from .tagger import Complete as Complete
 from .vocabulary import Vocabulary as Vocabulary

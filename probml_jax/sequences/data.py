@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from .._buckets import Buckets, bucketed
 from .._validate import as_float, is_concrete
 
 
@@ -23,7 +24,7 @@ class Sequences(NamedTuple):
 
     xs: PyTree
     lengths: Int[Array, "*n"] | None = None
-    states: Int[Array, "*n t"] | None = None
+    states: Any = None
 
 
 def as_sequences(data: Any, batched: bool) -> Sequences:
@@ -118,3 +119,54 @@ def pad_sequences(sequences: Sequence[Any], *, length: int | None = None) -> tup
     floating = np.issubdtype(out.dtype, np.floating)
     xs = as_float(out, "sequences") if floating else jnp.asarray(out)
     return xs, jnp.asarray([len(a) for a in arrays], jnp.int32)
+
+
+def as_tagged(data: Any, batched: bool) -> Sequences:
+    """Inputs with labels as `Sequences`: `(x, y)`, `(x, lengths)`, `(x, lengths, y)` or inputs alone.
+
+    Labels are whole numbers with one more axis than lengths, or (as bool) the set of labels each step may have.
+    """
+    if type(data) is not tuple or len(data) not in (2, 3):
+        return data if isinstance(data, Sequences) else Sequences(data)
+    rank = 1 if batched else 0
+    rest = [jnp.asarray(a) for a in data[1:] if a is not None]
+    lengths = [a for a in rest if a.ndim == rank]
+    labels = [a for a in rest if a.ndim > rank]
+    if len(lengths) > 1 or len(labels) > 1:
+        shapes = ", ".join(str(a.shape) for a in rest)
+        raise ValueError(f"data after the inputs have shapes {shapes}; wanted lengths, labels, or both in this order.")
+    return Sequences(data[0], *(lengths or [None]), *labels)
+
+
+def blank(xs: PyTree, where: Bool[Array, "t"]) -> PyTree:
+    """Inputs with padding made harmless: 0 for numbers, -1 (nothing) for labels and feature lists."""
+
+    def of_array(a):
+        nothing = jnp.asarray(0 if jnp.issubdtype(a.dtype, jnp.floating) else -1, a.dtype)
+        return jnp.where(where.reshape(-1, *[1] * (a.ndim - 1)), a, nothing)
+
+    return jax.tree_util.tree_map(of_array, xs)
+
+
+def bucket(data: Any, max_buckets: int = 8) -> Buckets:
+    """Padded sequences in a few groups of similar length, each cut to its longest, by the cuts that pad least.
+
+    For `fit` and `Buckets.map`: the answers are those of the padded array, the work is that of the true lengths.
+
+    >>> xs, lengths = pad_sequences([[1, 2, 3, 4, 5], [4], [5, 6]])
+    >>> [part.xs.shape for part in bucket((xs, lengths), max_buckets=2).parts]
+    [(2, 2), (1, 5)]
+    """
+    many = as_tagged(data, batched=True)
+    n, t = jax.tree_util.tree_leaves(many.xs)[0].shape[:2]
+    lengths = np.full(n, t) if many.lengths is None else np.asarray(many.lengths)
+    check_lengths(lengths, n, t)
+
+    def part(rows: np.ndarray) -> Sequences:
+        longest = int(lengths[rows].max())
+        cut = lambda a: jnp.asarray(np.asarray(a)[rows, :longest])
+        states = None if many.states is None else cut(many.states)
+        return Sequences(jax.tree_util.tree_map(cut, many.xs), jnp.asarray(lengths[rows], jnp.int32), states)
+
+    groups = bucketed(lengths, max_buckets)
+    return Buckets(tuple(part(rows) for rows in groups), tuple(jnp.asarray(rows) for rows in groups))

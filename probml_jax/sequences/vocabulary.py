@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import Self
 
@@ -35,7 +36,11 @@ class Vocabulary:
 
     def encode(self, sentences: Iterable[Sequence[str]]) -> list[np.ndarray]:
         """Each sentence as an array of whole numbers."""
-        return [np.array([self._index.get(word, -1) for word in s], np.int32) for s in sentences]
+        return [self.numbers(s, len(s)) for s in sentences]
+
+    def numbers(self, words: Iterable[str], count: int) -> np.ndarray:
+        """The numbers of `count` words as one array."""
+        return np.fromiter(map(self._index.get, words, itertools.repeat(-1)), np.int32, count)
 
     def decode(self, tokens: Iterable[int]) -> list[str]:
         """Words of tokens; those of -1 (after the end) are left out."""
