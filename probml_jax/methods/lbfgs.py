@@ -25,38 +25,39 @@ class _Point(NamedTuple):
 
 
 class _History(NamedTuple):
-    """The last steps and the changes of the gradient along them, latest first; empty slots have `curvature` 0."""
+    """The last steps and the changes of the gradient along them, in a ring; empty slots have `curvature` 0."""
 
     steps: Float[Array, "m d"]
     changes: Float[Array, "m d"]
     curvature: Float[Array, "m"]
+    latest: Int[Array, ""]
 
     def push(self, step: Array, change: Array) -> "_History":
         """Remember a step, unless the loss curves down along it."""
         curvature = jnp.dot(step, change)
         useful = curvature > jnp.finfo(step.dtype).eps * jnp.linalg.norm(step) * jnp.linalg.norm(change)
-        put = lambda old, new: jnp.concatenate([jnp.asarray(new)[None], old[:-1]])
-        new = _History(put(self.steps, step), put(self.changes, change), put(self.curvature, curvature))
-        return jax.tree_util.tree_map(lambda a, b: jnp.where(useful, a, b), new, self)
+        slot = jnp.where(useful, (self.latest + 1) % len(self.curvature), self.latest)
+        put = lambda old, new: old.at[slot].set(jnp.where(useful, new, old[slot]))
+        return _History(put(self.steps, step), put(self.changes, change), put(self.curvature, curvature), slot)
 
     def direction(self, grad: Float[Array, "d"]) -> Float[Array, "d"]:
         """Minus the inverse curvature times the gradient, by the two-loop recursion."""
         inverse = jnp.where(self.curvature > 0, 1 / jnp.where(self.curvature > 0, self.curvature, 1), 0)
+        m = len(self.curvature)
+        newest_first = (self.latest - jnp.arange(m)) % m
 
-        def back(q, past):
-            step, change, rate = past
-            share = rate * jnp.dot(step, q)
-            return q - share * change, share
+        def back(q, i):
+            share = inverse[i] * jnp.dot(self.steps[i], q)
+            return q - share * self.changes[i], share
 
         def forth(r, past):
-            step, change, rate, share = past
-            return r + step * (share - rate * jnp.dot(change, r)), None
+            i, share = past
+            return r + self.steps[i] * (share - inverse[i] * jnp.dot(self.changes[i], r)), None
 
-        q, shares = jax.lax.scan(back, grad, (self.steps, self.changes, inverse))
-        size = jnp.sum(self.changes[0] ** 2)
-        scale = jnp.where(size > 0, self.curvature[0] / jnp.where(size > 0, size, 1), 1)
-        r, _ = jax.lax.scan(forth, scale * q, (self.steps, self.changes, inverse, shares), reverse=True)
-        return -r
+        q, shares = jax.lax.scan(back, grad, newest_first)
+        size = jnp.sum(self.changes[self.latest] ** 2)
+        scale = jnp.where(size > 0, self.curvature[self.latest] / jnp.where(size > 0, size, 1), 1)
+        return -jax.lax.scan(forth, scale * q, (newest_first, shares), reverse=True)[0]
 
 
 class _Search(NamedTuple):
@@ -165,7 +166,11 @@ class LBFGS(AbstractMethod):
         x, _ = ravel_pytree(split(model)[0])
         empty = jnp.zeros((self.memory, x.size), x.dtype)
         nowhere = _Point(jnp.zeros((), x.dtype), jnp.zeros_like(x))
-        return nowhere, _History(empty, empty, jnp.zeros(self.memory, x.dtype)), jnp.array(False)
+        return (
+            nowhere,
+            _History(empty, empty, jnp.zeros(self.memory, x.dtype), jnp.zeros((), jnp.int32)),
+            jnp.array(False),
+        )
 
     def step(self, model: AbstractModel, data: Data, weights: Float[Array, "n"], state: PyTree):
         here, history, known = state

@@ -132,7 +132,7 @@ class FeatureEncoder:
             raise ValueError(f"label {unknown[0]!r} is not one of the encoder's {self.num_labels} labels.")
         return numbers
 
-    def labels(self, path: Iterable[int]) -> list[str]:
+    def labels(self, path: Any) -> list[str]:
         """Names of a path's labels; what is -1 (beyond the end) is left out."""
         return self.tags.decode(path)
 

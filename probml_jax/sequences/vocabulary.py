@@ -4,7 +4,7 @@ import collections
 import dataclasses
 import itertools
 from collections.abc import Iterable, Sequence
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -42,6 +42,6 @@ class Vocabulary:
         """The numbers of `count` words as one array."""
         return np.fromiter(map(self._index.get, words, itertools.repeat(-1)), np.int32, count)
 
-    def decode(self, tokens: Iterable[int]) -> list[str]:
+    def decode(self, tokens: Any) -> list[str]:
         """Words of tokens; those of -1 (after the end) are left out."""
-        return [self.words[int(i)] for i in tokens if int(i) >= 0]
+        return [self.words[i] for i in np.asarray(tokens).tolist() if i >= 0]
