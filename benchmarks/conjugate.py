@@ -53,5 +53,5 @@ def counts(batch: int = 1000, n: int = 1000, k: int = 20) -> Row:
     return Row(f"{batch:,} Dirichlet updates, N={n:,} K={k}", "NumPy loop", theirs.run, ours.run, ours.first)
 
 
-def rows() -> list[Row]:
+def rows(data_dir=None) -> list[Row]:
     return [one_large(), many_small(), counts()]

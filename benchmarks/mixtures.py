@@ -118,7 +118,7 @@ def small_fit() -> Row:
     )
 
 
-def rows() -> list[Row]:
+def rows(data_dir=None) -> list[Row]:
     small = [small_fit(), restarts()]
     return [
         *small,

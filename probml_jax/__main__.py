@@ -154,6 +154,25 @@ def conjugate(folder: pathlib.Path) -> None:
     _say("6. Conjugate Bayes", f"A coin of bias 0.7, seen 100 times: log evidence {evidence:.2f}. Picture: {path}")
 
 
+def sequences(folder: pathlib.Path) -> list:
+    """Calm and nervous years: a hidden Markov model of a price."""
+    states = np.repeat([0, 1, 0, 1, 0], [300, 120, 250, 80, 250])
+    returns = np.random.default_rng(6).normal(size=states.size) * np.where(states == 0, 0.6, 2.0)
+    x = jnp.asarray(returns[:, None].astype(np.float32))
+    result, seconds = _timed(lambda: pml.fit(pml.sequences.gaussian_hmm(jr.key(6), x[None], 2, "diagonal"), x[None]))
+    posterior = result.model.smooth(x)
+    nervous = int(jnp.argmax(result.model.emission.each.distribution.scale[:, 0]))
+
+    def draw(plt):
+        plt.plot(np.cumsum(returns), color="0.4", lw=0.8)
+        plt.twinx().fill_between(np.arange(states.size), np.asarray(posterior[:, nervous]), alpha=0.3, color="C3")
+
+    path = _picture(folder, "hmm_regimes", draw)
+    right = float(np.mean((np.asarray(result.model.decode(x)) == nervous) == (states == 1)))
+    _say("7. Regimes of a series", f"A hidden Markov model finds {100 * right:.1f} % of them. Picture: {path}")
+    return [("returns: Gaussian HMM, two states", result, seconds)]
+
+
 def main(folder: str = "demo") -> None:
     from probml_jax import plotting  # noqa: F401  (matplotlib is optional: imported here, used as pml.plotting)
 
@@ -165,6 +184,7 @@ def main(folder: str = "demo") -> None:
     rows = iris(out) + digits(out) + methods(out)
     selection(out)
     conjugate(out)
+    rows += sequences(out)
     _say("All fits (seconds include compilation)", "")
     print(f"{'model':58s}{'status':>12s}{'steps':>8s}{'objective':>14s}{'seconds':>8s}")
     for name, result, seconds in rows:

@@ -47,7 +47,7 @@ def _random(tree, seed=0):
     free, rebuild = split(tree)
     leaves, structure = jax.tree_util.tree_flatten(free)
     keys = jr.split(jr.key(seed), len(leaves))
-    drawn = [jr.normal(k, leaf.shape, leaf.dtype) for k, leaf in zip(keys, leaves, strict=True)]
+    drawn = [0.5 * jr.normal(k, leaf.shape, leaf.dtype) for k, leaf in zip(keys, leaves, strict=True)]
     return rebuild(jax.tree_util.tree_unflatten(structure, drawn))
 
 
@@ -128,7 +128,7 @@ def test_everything_is_the_sum_over_label_sequences(name):
     assert best.tolist() == paths[order[:3]].tolist()
     np.testing.assert_allclose(scores, log_probs[order[:3]], rtol=1e-9, atol=1e-12)
     possible = probs > 0
-    np.testing.assert_allclose(model.entropy(x), -np.sum(probs[possible] * log_probs[possible]), rtol=1e-9)
+    np.testing.assert_allclose(model.entropy(x), -np.sum(probs[possible] * log_probs[possible]), atol=1e-10)
     draws = np.asarray(jax.jit(jax.vmap(lambda k: model.sample(k, x)))(jr.split(jr.key(2), 2000)))
     share = np.stack([(draws == k).mean(0) for k in range(K)], axis=1)
     np.testing.assert_allclose(share, single, atol=0.05)  # 2000 draws: four standard errors are 0.045
@@ -309,8 +309,10 @@ def test_unknown_labels_help_to_learn():
     xs, lengths, ys = _task(60, seed=4)
     hidden = jnp.where(jr.uniform(jr.key(0), ys.shape) < 0.6, -1, ys)
     model = pml.fit(_model(), (xs, lengths, hidden), pml.LBFGS()).model
-    found = jax.vmap(lambda x, l: model.decode((x, l)))(xs, lengths)
-    assert np.mean(np.asarray(found == ys)[np.asarray(ys) >= 0]) > 0.85
+    found = model.decode_all((xs, lengths))
+    for path, x, length in zip(found[:3], xs, lengths, strict=False):
+        assert path.tolist() == model.decode((x, length))[:length].tolist()
+    assert np.mean(np.concatenate(found) == np.asarray(ys)[np.asarray(ys) >= 0]) > 0.85
 
 
 def test_a_margin_is_softmax_margin():

@@ -32,7 +32,7 @@ def test_the_guided_tour(tmp_path):
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.count("converged") >= 5
     assert "nonfinite" not in done.stdout
-    assert len(list(tmp_path.glob("*.png"))) == 5
+    assert len(list(tmp_path.glob("*.png"))) == 6
 
 
 @pytest.fixture(scope="module")

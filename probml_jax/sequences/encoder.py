@@ -55,7 +55,7 @@ class FeatureEncoder:
         if min_count == 1:
             features = Vocabulary(tuple(dict.fromkeys(names)))
         else:
-            features = Vocabulary.from_sentences([names], min_count)
+            features = Vocabulary.from_sentences([list(names)], min_count)
         tags = dict.fromkeys(itertools.chain.from_iterable(labels))
         return cls(features, Vocabulary(tuple(tag for tag in tags if tag is not None)))
 

@@ -16,7 +16,7 @@ from .._special import any_in_batch, pairwise_dot
 from .._typing import Flag, PRNGKey, Scalar
 from .._validate import check_finite, check_labels, check_shape, is_concrete
 from ..inference import chain
-from .data import Sequences, as_tagged, blank, check_lengths, exists, num_steps
+from .data import Sequences, as_tagged, blank, bucket, check_lengths, exists, num_steps
 from .grammar import Constraints, impossible
 from .scores import AbstractPointScores, SparseFeatures, SparseScores, score
 
@@ -101,6 +101,28 @@ class AbstractTagger(AbstractModel):
     def entropy(self, x: Any) -> Scalar:
         """Entropy of the label sequence given the inputs."""
         return chain.entropy(*self.potentials(x))
+
+    # -------------------------------------------------------------------------------------- many sequences
+
+    def decode_all(self, data: Any) -> list[np.ndarray]:
+        """The most probable labels of every sequence of a batch or of `Buckets`, in order, each of its own length."""
+        data = data if isinstance(data, Buckets) else bucket(data, 1)
+        many = [as_tagged(part, batched=True)._replace(states=None) for part in data.parts]
+        found = self._decode_parts(many, data.pooled)
+        labels: list[Any] = [None] * data.num_units
+        for paths, m, positions in zip(found, many, data.positions, strict=True):
+            for path, length, position in zip(*map(np.asarray, (paths, _lengths(m), positions)), strict=True):
+                labels[position] = path[:length]
+        return labels
+
+    @eqx.filter_jit
+    def _decode_parts(self, many: list[Sequences], pooled: Any) -> list[Int[Array, "n t"]]:
+        def one(scores, sequence):
+            mask = exists(sequence.lengths, scores.shape[0])
+            return chain.viterbi(*self.wire(scores, blank(sequence.xs, mask), mask))[0]
+
+        scored = zip(self.pooled_scores(many, pooled), many, strict=True)
+        return [jax.vmap(one)(scores, m) for scores, m in scored]
 
     # -------------------------------------------------------------------------------------- learning
 

@@ -38,7 +38,7 @@ class Vocabulary:
         """Each sentence as an array of whole numbers."""
         return [self.numbers(s, len(s)) for s in sentences]
 
-    def numbers(self, words: Iterable[str], count: int) -> np.ndarray:
+    def numbers(self, words: Iterable[str | None], count: int) -> np.ndarray:
         """The numbers of `count` words as one array."""
         return np.fromiter(map(self._index.get, words, itertools.repeat(-1)), np.int32, count)
 
