@@ -424,7 +424,7 @@ def test_sums_of_rows_and_their_transpose(width):
     np.add.at(dense, (np.arange(300)[:, None].repeat(width, 1), index), index >= 0)
     matrix = sparse_matrix(index, 49)
     plain = lambda table: row_sums(table, jnp.asarray(index))
-    prepared = lambda table: prepared_row_sums(table, matrix)[:300]
+    prepared = lambda table: prepared_row_sums(table, matrix)
     for function in (plain, prepared):
         value, back = jax.vjp(jax.jit(function), table)
         np.testing.assert_allclose(value, dense @ np.asarray(table), atol=1e-11)

@@ -10,7 +10,6 @@ from jaxtyping import Array, Float, Int
 
 # columns of the list that are worked off at once: each is a fused gather, far faster than one gather of all
 _COLUMNS = 32
-_BLOCKS = 4
 
 
 def row_sums(
@@ -49,21 +48,18 @@ def _sum_rows(table, index, values):
         terms = [take(rows) if scale is None else take(rows) * scale for rows, scale in _columns(*inputs)]
         return functools.reduce(jnp.add, terms)
 
-    def block(inputs):
-        groups = _groups(*inputs)
+    def whole(index, values):
+        groups = _groups(index, values)
         first = group(jax.tree_util.tree_map(lambda a: a[0], groups))
-        if groups[0].shape[0] == 1:
+        if index.shape[1] <= _COLUMNS:
             return first
         rest = jax.tree_util.tree_map(lambda a: a[1:], groups)
         return jax.lax.scan(lambda total, more: (total + group(more), None), first, rest)[0]
 
-    # The gathers are one fused loop, ten times faster than one by one, as long as no user of their sum pulls it apart:
-    # a few blocks in a loop keep users out.
-    n = index.shape[0]
-    short = -n % _BLOCKS
-    cut = lambda a: (jnp.pad(a, ((0, short), (0, 0))) if short else a).reshape(_BLOCKS, (n + short) // _BLOCKS, -1)
-    sums = jax.lax.map(block, jax.tree_util.tree_map(cut, (index, values)))
-    return sums.reshape(n + short, -1)[:n]
+    # The gathers are one fused loop, ten times faster than one by one, as long as no user of their sum pulls it apart.
+    # A condition (that always holds, which the compiler cannot know) keeps users out.
+    nothing = lambda index, values: jnp.zeros((index.shape[0], table.shape[1]), table.dtype)
+    return jax.lax.cond(index[0, 0] < table.shape[0], whole, nothing, index, values)
 
 
 _row_sums = jax.custom_vjp(_sum_rows)
@@ -98,7 +94,7 @@ class SparseMatrix(NamedTuple):
     """Lists of row numbers prepared for many products: with its transpose, so that both directions are gathers.
 
     The transpose is lists too: for each row of the table the places that name it, in pieces of `_PIECES` lengths;
-    `owner` says whose pieces they are. Everything is filled up to whole blocks, so there may be a few rows more.
+    `owner` says whose pieces they are.
     """
 
     index: Int[Array, "n m"]
@@ -112,9 +108,9 @@ _PIECES = (1, 2, 4, 16, 64)
 def sparse_matrix(index: np.ndarray, num_rows: int) -> SparseMatrix:
     """Prepare lists `(n, m)` of row numbers, -1 for none, of a table of `num_rows` and a last row of zeros (host)."""
     m = index.shape[1]
-    fill = ((0, -len(index) % _BLOCKS), (0, -m % _COLUMNS if m > _COLUMNS else 0))
+    fill = ((0, 0), (0, -m % _COLUMNS if m > _COLUMNS else 0))
     flat = np.where(index < 0, num_rows, index).astype(np.int32)
-    n = len(flat) + fill[0][0]
+    n = len(flat)
     order = np.argsort(flat.ravel(), kind="stable")
     places = (order // m).astype(np.int32)
     counts = np.bincount(flat.ravel(), minlength=num_rows + 1)[:num_rows]
@@ -128,10 +124,8 @@ def sparse_matrix(index: np.ndarray, num_rows: int) -> SparseMatrix:
         nth = np.arange(owner.size) - np.repeat(np.cumsum(repeats) - repeats, repeats)
         where = starts[owner][:, None] + nth[:, None] * size + np.arange(size)[None, :]
         inside = where < starts[owner + 1][:, None]
-        lists = np.where(inside, places[np.where(inside, where, 0)], n).astype(np.int32)
-        short = -len(lists) % _BLOCKS
-        pieces.append(np.pad(lists, ((0, short), (0, 0)), constant_values=n))
-        owners.append(np.pad(owner.astype(np.int32), (0, short), constant_values=num_rows))
+        pieces.append(np.where(inside, places[np.where(inside, where, 0)], n).astype(np.int32))
+        owners.append(owner.astype(np.int32))
         below = size
     keep = [i for i, piece in enumerate(pieces) if piece.size]
     return SparseMatrix(
@@ -143,7 +137,7 @@ def sparse_matrix(index: np.ndarray, num_rows: int) -> SparseMatrix:
 
 @jax.custom_vjp
 def prepared_row_sums(table: Float[Array, "r k"], matrix: SparseMatrix) -> Float[Array, "n k"]:
-    """`row_sums` of lists that were prepared by `sparse_matrix`, with a faster gradient; a few rows too many."""
+    """`row_sums` of lists that were prepared by `sparse_matrix`, with a faster gradient."""
     return _sum_rows(table, matrix.index, None)
 
 

@@ -71,8 +71,8 @@ class SparseScores(AbstractPointScores):
     num_labels: int = eqx.field(static=True, kw_only=True)
 
     def __check_init__(self):
-        pairs = self.features is not None
-        wanted = self.features.shape if pairs else (self.num_features, self.num_labels)
+        dense = (self.num_features, self.num_labels)
+        wanted = dense if self.features is None else self.features.shape
         if self.weights.shape != wanted:
             raise ValueError(f"weights has shape {self.weights.shape}; wanted {wanted}.")
 

@@ -141,7 +141,7 @@ class AbstractTagger(AbstractModel):
     def _cut(self, rows: Float[Array, "steps k"], many: list[Sequences]) -> list[Float[Array, "n t k"]]:
         shapes = [jax.tree_util.tree_leaves(m.xs)[0].shape[:2] for m in many]
         ends = np.cumsum([n * t for n, t in shapes])
-        cut = jnp.split(rows[: ends[-1]], ends[:-1])
+        cut = jnp.split(rows, ends[:-1])
         return [a.reshape(*s, self.num_labels) for a, s in zip(cut, shapes, strict=True)]
 
     def log_likelihood(self, data: Any, weights: Float[Array, "n"]) -> Scalar:
