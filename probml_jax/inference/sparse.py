@@ -6,6 +6,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.sparse
 from jaxtyping import Array, Float, Int
 
 # columns of the list that are worked off at once: each is a fused gather, far faster than one gather of all
@@ -111,10 +112,10 @@ def sparse_matrix(index: np.ndarray, num_rows: int) -> SparseMatrix:
     fill = ((0, 0), (0, -m % _COLUMNS if m > _COLUMNS else 0))
     flat = np.where(index < 0, num_rows, index).astype(np.int32)
     n = len(flat)
-    order = np.argsort(flat.ravel(), kind="stable")
-    places = (order // m).astype(np.int32)
-    counts = np.bincount(flat.ravel(), minlength=num_rows + 1)[:num_rows]
-    starts = np.concatenate([[0], np.cumsum(counts)])
+    ones, ends = np.ones(flat.size, np.int8), np.arange(n + 1) * m
+    columns = scipy.sparse.csr_matrix((ones, flat.ravel(), ends), shape=(n, num_rows + 1)).tocsc()
+    places, starts = columns.indices, columns.indptr[: num_rows + 1]
+    counts = np.diff(starts)
     pieces, owners, below = [], [], 0
     for size in _PIECES:
         last = size == _PIECES[-1]
