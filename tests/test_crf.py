@@ -69,7 +69,10 @@ def _tagger(kind, dtype="float64", l2=0.0):
 
 
 KINDS = "crf crf_constrained crf_moving crf_bare crf_network memm memm_constrained memm_moving".split()
-every_tagger = pytest.mark.parametrize("name", KINDS)
+QUICK = "crf_constrained crf_moving crf_network memm_constrained".split()  # the others in `make thorough`
+every_tagger = pytest.mark.parametrize(
+    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.thorough) for n in KINDS]
+)
 
 
 def _inputs(n=None, t=T, dtype="float64", seed=1):
