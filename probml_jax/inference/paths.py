@@ -13,7 +13,7 @@ from .._typing import PRNGKey, Scalar
 from .messages import Chain, filtered, log_messages, make_chain, pairwise_sum
 from .semiring import MAX, top
 
-_UNROLLED = 64
+_UNROLLED = range(9, 65)  # numbers of states for which a search for the maximum does not vectorize
 
 
 def _way_back(maps: Int[Array, "t m"], start: Int[Array, "p"], parallel: bool) -> Int[Array, "t p"]:
@@ -27,7 +27,7 @@ def _way_back(maps: Int[Array, "t m"], start: Int[Array, "p"], parallel: bool) -
 def _best_before(scores: Float[Array, "s k"], moves: Float[Array, "_ k k"]) -> Int[Array, "s k"]:
     """For every step and every state after it the best state before it; the lowest of equals."""
     k = scores.shape[1]
-    if k > _UNROLLED:
+    if k not in _UNROLLED:
         return jnp.argmax(scores[:, :, None] + moves, axis=1).astype(jnp.int32)
     # one state after another: plain comparisons of vectors, up to ten times faster than a search for the maximum
     best = scores[:, :1] + moves[:, 0]

@@ -266,6 +266,17 @@ def test_scaled_and_log_space_agree_on_a_long_chain():
             np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
 
 
+def test_the_best_path_among_many_states():
+    """A dozen states are searched another way than a few."""
+    rng = np.random.default_rng(3)
+    for t, k in ((40, 12), (5, 70)):
+        args = [jnp.asarray(a) for a in (rng.normal(size=k), rng.normal(size=(k, k)), rng.normal(size=(t, k)))]
+        path, score = jax.jit(chain.viterbi)(*args)
+        paths, scores = jax.jit(lambda *a: chain.k_best(*a, k=1))(*args)
+        assert path.tolist() == paths[0].tolist()
+        np.testing.assert_allclose([score, chain.path_log_score(path, *args)], scores[0], rtol=1e-12)
+
+
 def test_a_state_that_loses_its_digits_is_noticed():
     """Forward messages of a left-to-right chain sink below the range of float32; log space takes over and is right."""
     from probml_jax.inference.messages import make_chain, scale, scaled_messages, underflows
