@@ -274,6 +274,8 @@ def test_training_reaches_a_point_without_slope_in_any_form_of_the_data():
     slope = pml.methods.gradient.slope(plain.model, (xs, lengths, ys), jnp.ones(40))
     assert max(float(jnp.abs(g).max()) for g in jax.tree_util.tree_leaves(slope)) < 1e-3
     assert np.diff(plain.objective[: int(plain.num_steps) + 1]).min() > -1e-9
+    parts = bucket(Sequences(xs, lengths, Complete(ys)), 3).parts
+    assert [p.states.labels.shape for p in parts] == [p.xs.shape[:2] for p in parts]
     weights = jnp.asarray(np.random.default_rng(1).uniform(0.5, 2.0, 40))
     data = (xs, lengths, ys)
     one, two = (pml.objective(plain.model, d, weights) for d in (data, bucket(data, 4)))

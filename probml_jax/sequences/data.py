@@ -165,8 +165,8 @@ def bucket(data: Any, max_buckets: int = 8) -> Buckets:
     def part(rows: np.ndarray) -> Sequences:
         longest = int(lengths[rows].max())
         cut = lambda a: jnp.asarray(np.asarray(a)[rows, :longest])
-        states = None if many.states is None else cut(many.states)
-        return Sequences(jax.tree_util.tree_map(cut, many.xs), jnp.asarray(lengths[rows], jnp.int32), states)
+        xs, states = jax.tree_util.tree_map(cut, (many.xs, many.states))
+        return Sequences(xs, jnp.asarray(lengths[rows], jnp.int32), states)
 
     groups = bucketed(lengths, max_buckets)
     return Buckets(tuple(part(rows) for rows in groups), tuple(jnp.asarray(rows) for rows in groups))
