@@ -73,7 +73,7 @@ class AbstractTagger(AbstractModel):
         r"""$\log p(y \mid x)$ of `(x, y)`, `(x, length, y)` or `Sequences(x, length, y)`; unknown labels summed out."""
         one = as_tagged(datum, batched=False)
         potentials = self._potentials(one)
-        return known(potentials, one.states) - self.log_normalizer(potentials)
+        return _ratio(known(potentials, one.states), self.log_normalizer(potentials))
 
     @eqx.filter_jit
     def decode(self, x: Any, *, parallel: bool = False) -> Int[Array, "t"]:
@@ -155,7 +155,8 @@ class AbstractTagger(AbstractModel):
         def one(scores, sequence):
             mask = exists(sequence.lengths, scores.shape[0])
             potentials = self.wire(scores, blank(sequence.xs, mask), mask)
-            return known(potentials, sequence.states) - self.log_normalizer(rival(potentials, sequence.states))
+            total = self.log_normalizer(rival(potentials, sequence.states))
+            return _ratio(known(potentials, sequence.states), total)
 
         pooled = data.pooled if isinstance(data, Buckets) else None
         scored = zip(self.pooled_scores(many, pooled), many, parts, strict=True)
@@ -226,6 +227,12 @@ def known(potentials: Potentials, labels: Array | Complete | None) -> Scalar:
         return some(labels)
     path = lambda labels: _path_score(potentials, labels)
     return jax.lax.cond(any_in_batch(jnp.any((labels == -1) & mask)), some, path, labels)
+
+
+def _ratio(score: Scalar, total: Scalar) -> Scalar:
+    """Log-probability; `-inf`, not NaN, where the constraints leave nothing possible."""
+    possible = total > -jnp.inf
+    return jnp.where(possible, score - jnp.where(possible, total, 0), -jnp.inf)
 
 
 def _path_score(potentials: Potentials, labels: Int[Array, "t"]) -> Scalar:
