@@ -1,7 +1,7 @@
 """Differentiable probabilistic models in JAX: one interface for EM, variational Bayes and gradients.
 
 Verbs and bases live here; families, priors and models in their rooms: `pml.distributions`, `pml.conjugate`,
-`pml.mixtures`, `pml.sequences`, `pml.inference`, `pml.selection`.
+`pml.mixtures`, `pml.factors`, `pml.sequences`, `pml.inference`, `pml.selection`.
 """
 
 import importlib
@@ -59,10 +59,12 @@ from .methods import Gradient as Gradient
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from . import factors as factors
     from . import selection as selection
     from . import sequences as sequences
 
-_LATER = ("selection", "sequences")  # rooms that are imported when they are first used: `import probml_jax` stays quick
+# rooms that are imported when they are first used: `import probml_jax` stays quick
+_LATER = ("factors", "selection", "sequences")
 
 
 def __getattr__(name: str) -> Any:

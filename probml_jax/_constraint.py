@@ -26,7 +26,7 @@ class Constraint:
 
     `rank` is the number of trailing axes of one constrained value; `dimension` counts its degrees
     of freedom from that trailing shape. Values on the boundary (a zero probability) map to an
-    infinite raw value and back without NaN.
+    infinite raw value and back without NaN. `free` is a mask of the entries that train; the others keep their value.
     """
 
     name: str
@@ -34,12 +34,15 @@ class Constraint:
     from_raw: Callable[[Array], Array]
     rank: int = 0
     dimension: Callable[..., int] = lambda *shape: 1
+    free: Any = dataclasses.field(default=None, compare=False)
 
     def __repr__(self):
         return self.name
 
     def count(self, value: Array) -> int:
         """Free parameters in an array of such values."""
+        if self.free is not None and not isinstance(self.free, jax.core.Tracer):
+            return int(np.sum(self.free))
         batch = value.shape[: value.ndim - self.rank]
         return int(np.prod(batch, dtype=int)) * self.dimension(*value.shape[value.ndim - self.rank :])
 
@@ -111,6 +114,11 @@ def definite_above(floor: Array | None) -> Constraint:
     )
 
 
+def only(constraint: Constraint, free: Array | None) -> Constraint:
+    """The same domain, of which only the entries marked in `free` train (all of them when it is `None`)."""
+    return dataclasses.replace(constraint, free=free)
+
+
 def param(constraint: Constraint | Callable[[Any], Constraint], **kwargs) -> Any:
     """A trainable field with its domain; a callable receives the module and returns the constraint."""
     return eqx.field(metadata={"constraint": constraint}, converter=as_float, **kwargs)
@@ -176,6 +184,12 @@ def trainable(model: PyTree) -> PyTree:
     return _walk(model, lambda c, v: True, lambda v: False)
 
 
+def movable(model: PyTree) -> PyTree:
+    """For every declared parameter, which of its entries train: a tree of masks, in the shape of `trainable`."""
+    everything = lambda c, v: jnp.ones(v.shape, bool) if c.free is None else jnp.broadcast_to(c.free, v.shape)
+    return _walk(model, everything, lambda v: None)
+
+
 def num_parameters(model: PyTree) -> int:
     """Degrees of freedom of a model: what BIC and AIC count."""
     total = []
@@ -186,11 +200,11 @@ def num_parameters(model: PyTree) -> int:
 def split(model: PyTree) -> tuple[PyTree, Callable[[PyTree], PyTree]]:
     """Free coordinates of a model, and the function that rebuilds the model from them.
 
-    Raw values at infinity (a structural zero of a transition matrix, a probability of one) are
-    pinned: optimizers see a finite 0 there and the rebuilt model keeps the boundary value.
+    Raw values at infinity (a structural zero of a transition matrix, a probability of one) and entries that are
+    not `free` are pinned: optimizers see a finite 0 there and the rebuilt model keeps the value.
     """
     raw, rest = eqx.partition(unconstrain(model), trainable(model))
-    finite = jax.tree_util.tree_map(jnp.isfinite, raw)
+    finite = jax.tree_util.tree_map(lambda r, free: jnp.isfinite(r) & free, raw, movable(model))
     free = jax.tree_util.tree_map(lambda r, ok: jnp.where(ok, r, 0.0), raw, finite)
     pinned = jax.lax.stop_gradient(raw)
 

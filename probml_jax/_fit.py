@@ -12,7 +12,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, PyTree
 
 from ._buckets import parts_of
-from ._constraint import trainable
+from ._constraint import movable, trainable
 from ._model import AbstractModel, objective
 from ._progress import reporter
 from ._typing import Data, Scalar
@@ -212,8 +212,14 @@ def _solve_backward(result, cotangent, perturbed, inputs, theta, static, method,
     phi, fixed = differentiable(inputs)
     rebuild = lambda theta, phi: (eqx.combine(theta, eqx.combine(phi, fixed)[0], static), *eqx.combine(phi, fixed)[1:])
 
+    free = movable(result.model)
+
     def residual(theta, phi):
-        return method.optimality(*rebuild(theta, phi))
+        # entries that are not free are constants: they meet the condition that they stay what they are
+        still = jax.lax.stop_gradient(theta)
+        theirs = lambda mask, moving, other: jax.tree_util.tree_map(jnp.where, mask, moving, other)
+        condition = method.optimality(*rebuild(theirs(free, theta, still), phi))
+        return theirs(free, condition, jax.tree_util.tree_map(jnp.subtract, still, theta))
 
     grad_model, _, _ = _split(eqx.combine(cotangent.model, jax.tree_util.tree_map(jnp.zeros_like, result.model)))
     flat_grad, unravel = ravel_pytree(grad_model)

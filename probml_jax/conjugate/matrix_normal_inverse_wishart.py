@@ -12,10 +12,11 @@ from .._constraint import above, param, positive_definite, real
 from .._linalg import cho_solve, cholesky, inv_psd, matmul, symmetric
 from .._typing import PRNGKey, Scalar
 from .._validate import check_above, common_dtype
-from ..distributions.linear_gaussian import LinearGaussian, RegressionMoments
+from ..distributions.linear_gaussian import LinearGaussian
 from ..distributions.linear_student_t import LinearStudentT
 from ..distributions.matrix_normal_inverse_wishart import MatrixNormalInverseWishart as Prior
 from ..distributions.matrix_normal_inverse_wishart import check_matrix_normal_inverse_wishart
+from ..distributions.regression import RegressionMoments
 from ..distributions.wishart import log_det_of_standard
 
 

@@ -14,7 +14,8 @@ from .gamma import Gamma as Gamma
 from .inverse_gamma import InverseGamma as InverseGamma
 from .inverse_wishart import InverseWishart as InverseWishart
 from .linear_gaussian import LinearGaussian as LinearGaussian
-from .linear_gaussian import RegressionMoments as RegressionMoments
+from .linear_normal import LinearNormal as LinearNormal
+from .linear_spherical_normal import LinearSphericalNormal as LinearSphericalNormal
 from .linear_student_t import LinearStudentT as LinearStudentT
 from .lomax import Lomax as Lomax
 from .matrix_normal import MatrixNormal as MatrixNormal
@@ -28,6 +29,9 @@ from .normal import Normal as Normal
 from .normal_inverse_chi_squared import NormalInverseChiSquared as NormalInverseChiSquared
 from .normal_inverse_wishart import NormalInverseWishart as NormalInverseWishart
 from .poisson import Poisson as Poisson
+from .regression import AbstractLinear as AbstractLinear
+from .regression import RegressionMoments as RegressionMoments
+from .regression import UncertainPairs as UncertainPairs
 from .spherical_normal import SphericalNormal as SphericalNormal
 from .student_t import ScaleMixtureMoments as ScaleMixtureMoments
 from .student_t import StudentT as StudentT

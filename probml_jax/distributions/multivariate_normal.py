@@ -207,7 +207,7 @@ class MultivariateNormal(AbstractExponentialFamily):
 
     def impute(self, x: Float[Array, "d"]) -> tuple[Float[Array, "d"], Float[Array, "d d"]]:
         """Conditional mean of `x` given its observed entries, and the conditional covariance (zero where observed)."""
-        return _impute(self.loc, made_definite(self.covariance), x)
+        return impute(self.loc, made_definite(self.covariance), x)
 
     def affine(self, matrix: Float[Array, "m d"], offset: Float[Array, "m"], noise: Float[Array, "m m"]) -> Self:
         r"""Distribution of $y = Ax + b + e$ with $e \sim N(0, R)$."""
@@ -316,7 +316,10 @@ def _complete_moments(dist, xs, weights):
     return jax.lax.cond(alone | any_in_batch(_far(dist, xs)), _moments, _shared_moments, dist, xs, weights)
 
 
-def _impute(loc, covariance, x):
+def impute(
+    loc: Float[Array, "d"], covariance: Float[Array, "d d"], x: Float[Array, "d"]
+) -> tuple[Float[Array, "d"], Float[Array, "d d"]]:
+    """Conditional mean of a Gaussian event given its observed entries, and the conditional covariance of the others."""
     seen = ~jnp.isnan(x)
     factor = observed_factor(covariance, seen)
     cross = jnp.where(seen[None, :], covariance, 0)
@@ -331,7 +334,7 @@ def _imputed_moments(dist, xs, weights):
     covariance = made_definite(dist.covariance)
 
     def moments(xs, weights):
-        filled, spread = jax.vmap(lambda x: _impute(dist.loc, covariance, x))(xs)
+        filled, spread = jax.vmap(lambda x: impute(dist.loc, covariance, x))(xs)
         count, first, second = _moments(dist, filled, weights)
         return Moments(count, first, second + jnp.tensordot(weights, spread, 1))
 
