@@ -1,0 +1,73 @@
+"""States about which nothing is known at first: their exact limit of infinite variance, by least squares.
+
+The unknown part of the first state is a vector of regression coefficients. Innovations are linear in it, so the filter
+run once more for each of its coordinates (gains and covariances are shared) gives normal equations for it, and
+everything else follows by linearity. Reference: de Jong (1991), "The diffuse Kalman filter".
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from .small import SMALL, eliminate, product
+from .system import Observations, Transitions
+
+
+class Unknown(NamedTuple):
+    r"""The unknown part of the first state after all observations: estimate, covariance, $\log|S|$ of its information.
+
+    `found (p,)` tells which coordinates the observations determine (those that were never unknown included).
+    """
+
+    estimate: Float[Array, "p"]
+    covariance: Float[Array, "p p"]
+    log_det: Float[Array, ""]
+    found: Bool[Array, "p"]
+
+
+def known(covariance: Array, diffuse: Array) -> Array:
+    """The initial covariance without its unknown part."""
+    return jnp.where(diffuse[:, None] | diffuse[None, :], 0, covariance)
+
+
+def columns(run: Callable[..., Any], covariance: Array, diffuse: Array, moves: Transitions, obs: Observations) -> Any:
+    """`run` for each unit of the unknown part alone: no observations, no offsets. Leading axis: coordinates."""
+    moves = moves._replace(offset=jnp.zeros_like(moves.offset))
+    obs = obs._replace(y=jnp.zeros_like(obs.y))
+    return jax.vmap(lambda unit: run((unit, covariance), moves, obs))(jnp.diag(diffuse.astype(covariance.dtype)))
+
+
+def regress(innovation: Float[Array, "t q"], effects: Float[Array, "p t q"], diffuse: Bool[Array, "p"]) -> Unknown:
+    """Least squares of the innovations on what each coordinate makes of them."""
+    information = jnp.einsum("itq,jtq->ij", effects, effects, precision="highest")
+    vector = -jnp.einsum("itq,tq->i", effects, innovation, precision="highest")
+    return determine(information, vector, diffuse)
+
+
+def determine(information: Array, vector: Array, diffuse: Array) -> Unknown:
+    """The coefficients from their normal equations; those nothing is known about are left at zero."""
+    p = vector.shape[0]
+    eye = jnp.eye(p, dtype=vector.dtype)
+    information = jnp.where(diffuse[:, None] & diffuse[None, :], information, eye)
+    if p <= SMALL:
+        _, solved, pivots = eliminate(information, jnp.concatenate([eye, vector[:, None]], axis=1), fully=True)
+    else:
+        values, vectors = jnp.linalg.eigh(information)
+        good = values > 4 * p * jnp.finfo(vector.dtype).eps * values[-1]
+        inverse = (vectors * jnp.where(good, 1 / jnp.where(good, values, 1), 0)[None, :]) @ vectors.T
+        solved, pivots = jnp.concatenate([inverse, (inverse @ vector)[:, None]], axis=1), jnp.where(good, values, 0)
+    found = pivots > 0
+    covariance = jnp.where(diffuse[:, None] & diffuse[None, :], solved[:, :p], 0)
+    log_det = jnp.sum(jnp.log(jnp.where(found, pivots, 1)))
+    return Unknown(jnp.where(diffuse, solved[:, p], 0), covariance, log_det, found)
+
+
+def spread(effects: Float[Array, "p m"], unknown: Unknown, other: Float[Array, "p m"] | None = None) -> Array:
+    """What the unknown part adds to a covariance of states that it affects by `effects`; infinite if undetermined."""
+    other = effects if other is None else other
+    added = product(product(effects.T, unknown.covariance), other)
+    lost = jnp.any((~unknown.found[:, None]) & (effects != 0), axis=0)
+    return jnp.where(jnp.diag(lost), jnp.inf, added)

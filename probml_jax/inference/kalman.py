@@ -1,0 +1,396 @@
+"""Kalman filtering and smoothing on arrays: one series, constant or varying systems, missing entries, any start.
+
+Every function takes a `System` and observations `y (t, d)`; NaN entries are missing, and `mask (t,)` says which steps
+exist (padding comes last). Many series are a `vmap`.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jax.scipy.linalg import solve_triangular
+from jaxtyping import Array, Bool, Float
+
+from .._typing import PRNGKey, Scalar
+from . import affine, diffuse, riccati, score
+from .small import congruence, product, root, solve
+from .system import Observations, System, Transitions, check_system, observations, transitions
+
+__all__ = [
+    "Filtered",
+    "Smoothed",
+    "SteadyState",
+    "System",
+    "filter",
+    "log_likelihood",
+    "predict",
+    "sample",
+    "simulate",
+    "smooth",
+    "steady_state",
+    "step",
+]
+
+
+class Filtered(NamedTuple):
+    r"""$p(z_s \mid y_{1:s})$ for every step, and $\log p(y)$."""
+
+    mean: Float[Array, "t p"]
+    covariance: Float[Array, "t p p"]
+    log_likelihood: Float[Array, ""]
+
+
+class Smoothed(NamedTuple):
+    r"""$p(z_s \mid y_{1:t})$ for every step, $\mathrm{Cov}(z_{s+1}, z_s \mid y_{1:t})$, and $\log p(y)$."""
+
+    mean: Float[Array, "t p"]
+    covariance: Float[Array, "t p p"]
+    cross: Float[Array, "steps p p"]
+    log_likelihood: Float[Array, ""]
+
+
+class SteadyState(NamedTuple):
+    """What the filter of a constant system tends to: covariances before and after an observation, and the gain.
+
+    `converged` is false where there is no such limit (an unstable part that is never observed).
+    """
+
+    predicted: Float[Array, "p p"]
+    filtered: Float[Array, "p p"]
+    gain: Float[Array, "p d"]
+    converged: Bool[Array, ""]
+
+
+def _checked(function: Callable) -> Callable:
+    """Compiled, after a look at shapes and values that only concrete arguments allow."""
+    compiled, signature = eqx.filter_jit(function), inspect.signature(function)
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs).arguments
+        y, mask = given.get("y"), given.get("mask")
+        check_system(given["system"], None if function.__name__ == "step" else y)
+        if mask is not None and mask.shape != y.shape[:1]:
+            raise ValueError(f"mask has shape {mask.shape}; wanted {y.shape[:1]}.")
+        return compiled(*args, **kwargs)
+
+    return call
+
+
+def _prepared(system: System, y: Array, mask: Array | None) -> tuple[tuple[Array, Array], Transitions, Observations]:
+    start = system.initial_mean, system.initial_covariance
+    return start, transitions(system, y.shape[0], mask), observations(system, y, mask)
+
+
+def _runner(form: str, parallel: bool):
+    if form not in ("joseph", "square_root"):
+        raise ValueError(f"form must be 'joseph' or 'square_root'; got {form!r}.")
+    if form == "square_root" and parallel:
+        raise ValueError("form='square_root' runs step by step: parallel=True wants form='joseph'.")
+    return riccati.square_root if form == "square_root" else lambda *args: score.run(*args, parallel)
+
+
+def _total(forward: riccati.Forward, obs: Observations) -> Scalar:
+    return jnp.sum(score.log_density(forward) + obs.constant)
+
+
+# ---------------------------------------------------------------------------------------------- likelihood
+
+
+@_checked
+def log_likelihood(
+    system: System, y: Float[Array, "t d"], mask: Bool[Array, "t"] | None = None, *, parallel: bool = False
+) -> Scalar:
+    r"""$\log p(y)$, with a gradient that costs one smoother.
+
+    With a diffuse start it is the limit of $\log p(y) + \tfrac m2\log\kappa$ as the variance $\kappa$ of the $m$
+    unknown (and determined) directions grows: Durbin and Koopman's diffuse log-likelihood.
+
+    Cost: $O(t(p^3 + dp^2))$, memory $O(tp^2)$. Reference: Murphy (2023), section 8.2; Särkkä (2013), chapter 4.
+
+    >>> walk = System(jnp.zeros(1), jnp.eye(1), jnp.eye(1), jnp.eye(1), jnp.eye(1), jnp.ones(1))
+    >>> round(float(log_likelihood(walk, jnp.array([[1.0], [jnp.nan], [2.0]]))), 4)
+    -3.2862
+    """
+    start, moves, obs = _prepared(system, y, mask)
+    if system.diffuse is None:
+        return score.log_evidence(start, moves, obs, parallel) + jnp.sum(obs.constant)
+    forward, unknown, _ = _resolved(_runner("joseph", parallel), system, start, moves, obs)
+    return _total(forward, obs) - 0.5 * unknown.log_det
+
+
+def _resolved(run, system: System, start, moves, obs):
+    """The forward pass from the best first state, that state's uncertainty, and the effects of its coordinates."""
+    covariance = diffuse.known(start[1], system.diffuse)
+    effects = diffuse.columns(run, covariance, system.diffuse, moves, obs)
+    first = run((start[0], covariance), moves, obs)
+    unknown = diffuse.regress(first.innovation, effects.innovation, system.diffuse)
+    return run((start[0] + unknown.estimate, covariance), moves, obs), unknown, effects
+
+
+# ---------------------------------------------------------------------------------------------- filter
+
+
+@_checked
+def filter(
+    system: System,
+    y: Float[Array, "t d"],
+    mask: Bool[Array, "t"] | None = None,
+    *,
+    form: str = "joseph",
+    parallel: bool = False,
+) -> Filtered:
+    r"""$p(z_s \mid y_{1:s})$ by the Kalman filter.
+
+    - `form`: "joseph" (default) or "square_root", which carries a factor of the covariance (QR) and cannot lose
+      positive definiteness.
+    - `parallel`: an associative scan over time, for accelerators.
+
+    With a diffuse start, variances are infinite until the observations determine the state.
+    """
+    start, moves, obs = _prepared(system, y, mask)
+    run = _runner(form, parallel)
+    if system.diffuse is None:
+        forward = run(start, moves, obs)
+        return Filtered(forward.mean, forward.covariance, _total(forward, obs))
+    forward, unknown, effects = _resolved(run, system, start, moves, obs)
+    seen = effects.innovation
+    information = jnp.cumsum(jnp.einsum("itq,jtq->tij", seen, seen, precision="highest"), axis=0)
+    vector = -jnp.cumsum(jnp.einsum("itq,tq->ti", seen, forward.innovation, precision="highest"), axis=0)
+    so_far = jax.vmap(diffuse.determine, in_axes=(0, 0, None))(information, vector, system.diffuse)
+    columns = jnp.swapaxes(effects.mean, 0, 1)
+    mean = forward.mean + jnp.einsum("tip,ti->tp", columns, so_far.estimate)
+    covariance = forward.covariance + jax.vmap(diffuse.spread)(columns, so_far)
+    return Filtered(mean, covariance, _total(forward, obs) - 0.5 * unknown.log_det)
+
+
+# ---------------------------------------------------------------------------------------------- smoother
+
+
+class _Backward(NamedTuple):
+    r"""$p(z_s \mid z_{s+1}, y_{1:s}) = N(J_sz_{s+1} + c_s, M_s)$ for the steps before the last."""
+
+    gain: Float[Array, "steps p p"]
+    offset: Float[Array, "steps p"]
+    spread: Float[Array, "steps p p"]
+
+
+def _backward(moves: Transitions, forward: riccati.Forward) -> _Backward:
+    def one(matrix, offset, noise, mean, covariance):
+        half = product(matrix, covariance)
+        gain = solve(product(half, matrix.T) + noise, half).T
+        keep = jnp.eye(mean.shape[0], dtype=mean.dtype) - product(gain, matrix)
+        # a sum of squares, not a difference: it stays positive when the future says much more than the past
+        spread = congruence(keep, covariance) + congruence(gain, noise)
+        return _Backward(gain, mean - product(gain, product(matrix, mean) + offset), spread)
+
+    found = moves.map(one, forward.mean, forward.covariance)
+    return jax.tree_util.tree_map(lambda a: a[:-1], found)
+
+
+def _smoothed(moves: Transitions, forward: riccati.Forward, parallel: bool) -> tuple[Array, Array, Array]:
+    if forward.factor is not None:
+        return _smoothed_by_factors(moves, forward)
+    back = _backward(moves, forward)
+    last = forward.mean[-1], forward.covariance[-1]
+    mean, covariance = affine.recursion(*back, last, reverse=True, parallel=parallel)
+    mean, covariance = jnp.concatenate([mean, last[0][None]]), jnp.concatenate([covariance, last[1][None]])
+    return mean, covariance, covariance[1:] @ jnp.swapaxes(back.gain, 1, 2)
+
+
+def _smoothed_by_factors(moves: Transitions, forward: riccati.Forward) -> tuple[Array, Array, Array]:
+    def one(matrix, offset, noise, mean, factor):
+        half, noise_root = product(matrix, factor), root(noise)
+        ahead = riccati.triangular(jnp.concatenate([half, noise_root], axis=1))
+        size = jnp.abs(jnp.diagonal(ahead))
+        least = 4 * size.shape[0] * jnp.finfo(size.dtype).eps * jnp.linalg.norm(ahead, axis=1)
+        there = size > least
+        ahead = jnp.where(jnp.diag(~there), 1, ahead)
+        right = jnp.where(there[:, None], solve_triangular(ahead, product(half, factor.T), lower=True), 0)
+        gain = solve_triangular(ahead, right, lower=True, trans=1).T
+        keep = jnp.eye(mean.shape[0], dtype=mean.dtype) - product(gain, matrix)
+        columns = jnp.concatenate([product(keep, factor), product(gain, noise_root)], axis=1)
+        return gain, mean - product(gain, product(matrix, mean) + offset), columns
+
+    gain, offset, columns = jax.tree_util.tree_map(lambda a: a[:-1], moves.map(one, forward.mean, forward.factor))
+
+    def step(carry, inputs):
+        mean, factor = carry
+        j, c, own = inputs
+        new = product(j, mean) + c, riccati.triangular(jnp.concatenate([own, product(j, factor)], axis=1))
+        return new, new
+
+    last = forward.mean[-1], forward.factor[-1]
+    mean, factor = jax.lax.scan(step, last, (gain, offset, columns), reverse=True)[1]
+    mean, factor = jnp.concatenate([mean, last[0][None]]), jnp.concatenate([factor, last[1][None]])
+    covariance = factor @ jnp.swapaxes(factor, 1, 2)
+    return mean, covariance, covariance[1:] @ jnp.swapaxes(gain, 1, 2)
+
+
+@_checked
+def smooth(
+    system: System,
+    y: Float[Array, "t d"],
+    mask: Bool[Array, "t"] | None = None,
+    *,
+    form: str = "joseph",
+    parallel: bool = False,
+) -> Smoothed:
+    r"""$p(z_s \mid y_{1:t})$ and lag-one covariances by the Rauch-Tung-Striebel smoother; arguments as in `filter`.
+
+    Beyond the mask the last existing state is repeated. Cost: that of the filter, twice.
+    """
+    start, moves, obs = _prepared(system, y, mask)
+    run = _runner(form, parallel)
+    if system.diffuse is None:
+        forward = run(start, moves, obs)
+        return Smoothed(*_smoothed(moves, forward, parallel), _total(forward, obs))
+    forward, unknown, _ = _resolved(run, system, start, moves, obs)
+    mean, covariance, cross = _smoothed(moves, forward, parallel)
+
+    def effect(start, moves, obs):
+        return _smoothed(moves, run(start, moves, obs), parallel)[0]
+
+    effects = diffuse.columns(effect, diffuse.known(start[1], system.diffuse), system.diffuse, moves, obs)
+    effects = jnp.swapaxes(effects, 0, 1)
+    covariance = covariance + jax.vmap(lambda a: diffuse.spread(a, unknown))(effects)
+    cross = cross + jax.vmap(lambda a, b: diffuse.spread(a, unknown, b))(effects[1:], effects[:-1])
+    return Smoothed(mean, covariance, cross, _total(forward, obs) - 0.5 * unknown.log_det)
+
+
+# ---------------------------------------------------------------------------------------------- sampling
+
+
+@_checked
+def sample(
+    key: PRNGKey,
+    system: System,
+    y: Float[Array, "t d"],
+    mask: Bool[Array, "t"] | None = None,
+    *,
+    parallel: bool = False,
+) -> Float[Array, "t p"]:
+    """A path of states drawn given the observations (forward filtering, backward sampling)."""
+    start, moves, obs = _prepared(system, y, mask)
+    first, path = jr.split(key)
+    run = _runner("joseph", parallel)
+    if system.diffuse is None:
+        forward = run(start, moves, obs)
+    else:
+        _, unknown, _ = _resolved(run, system, start, moves, obs)
+        drawn = unknown.estimate + root(unknown.covariance) @ jr.normal(first, start[0].shape, start[0].dtype)
+        forward = run((start[0] + drawn, diffuse.known(start[1], system.diffuse)), moves, obs)
+    back = _backward(moves, forward)
+    noise = jr.normal(path, forward.mean.shape, forward.mean.dtype)
+    last = forward.mean[-1] + product(root(forward.covariance[-1]), noise[-1])
+    offset = back.offset + jax.vmap(lambda m, e: product(root(m), e))(back.spread, noise[:-1])
+    states, _ = affine.recursion(back.gain, offset, None, (last, None), reverse=True, parallel=parallel)
+    return jnp.concatenate([states, last[None]])
+
+
+@_checked
+def simulate(
+    key: PRNGKey, system: System, num_steps: int, *, parallel: bool = False
+) -> tuple[Float[Array, "t p"], Float[Array, "t d"]]:
+    """States and observations of a new series. A diffuse start begins at its mean: there is nothing to draw from."""
+    begin, move, look = jr.split(key, 3)
+    dtype, p = system.initial_mean.dtype, system.num_latents
+    covariance = system.initial_covariance
+    covariance = covariance if system.diffuse is None else diffuse.known(covariance, system.diffuse)
+    first = system.initial_mean + product(root(covariance), jr.normal(begin, (p,), dtype))
+    moves = transitions(system, num_steps, None)
+    shake = lambda a, b, q, e: (a, b + product(root(q), e))
+    matrix, offset = moves.map(shake, jr.normal(move, (num_steps, p), dtype))
+    later, _ = affine.recursion(matrix[:-1], offset[:-1], None, (first, None), parallel=parallel)
+    states = jnp.concatenate([first[None], later])
+    return states, emit(look, system, states)
+
+
+def emit(key: PRNGKey, system: System, states: Float[Array, "t p"]) -> Float[Array, "t d"]:
+    """Observations drawn at given states."""
+    t, d = states.shape[0], system.num_features
+    noise = jr.normal(key, (t, d), states.dtype)
+    spread = system.emission_noise
+    if spread.ndim == 1:
+        noise = jnp.sqrt(spread)[None] * noise
+    else:
+        roots = root(spread)[None] if spread.ndim == 2 else jax.vmap(root)(spread)
+        noise = (roots @ noise[:, :, None])[:, :, 0]
+    rows = system.emission if system.emission.ndim == 3 else system.emission[None]
+    y = (rows @ states[:, :, None])[:, :, 0] + noise
+    offset = system.emission_offset
+    return y if offset is None else y + (offset if offset.ndim == 2 else offset[None])
+
+
+# ---------------------------------------------------------------------------------------------- ahead, online, at rest
+
+
+@_checked
+def predict(
+    system: System, mean: Float[Array, "p"], covariance: Float[Array, "p p"], steps: int
+) -> tuple[Float[Array, "steps p"], Float[Array, "steps p p"]]:
+    """Moments of the next `steps` states given those of the last one; the first row is one step later.
+
+    A varying system is read from its beginning: `dynamics[0]` leads from the given state to the next.
+    """
+    moves = transitions(system, steps + 1, None)
+    matrix, offset, noise = moves.map(lambda a, b, q, _: (a, b, q), jnp.arange(steps + 1))
+    return affine.recursion(matrix[:-1], offset[:-1], noise[:-1], (mean, covariance))
+
+
+@_checked
+def step(
+    system: System, belief: tuple[Float[Array, "p"], Float[Array, "p p"]] | None, y: Float[Array, "d"]
+) -> tuple[tuple[Float[Array, "p"], Float[Array, "p p"]], Scalar]:
+    r"""One observation more: moments of $p(z_s \mid y_{1:s})$ and $\log p(y_s \mid y_{1:s-1})$, for a constant system.
+
+    `belief` is what the previous call returned, `None` for the first observation.
+    """
+    if system.diffuse is not None:
+        raise ValueError("an online step needs a proper start: diffuse states want `filter` for the first stretch.")
+    start, moves, obs = _prepared(system, y[None], None)
+    before = start if belief is None else riccati.predict(*belief, moves.matrix, moves.offset, moves.noise)
+    look = jax.tree_util.tree_map(lambda a: a[0], obs.varying())
+    mean, covariance, innovation, log_det = riccati.update(*before, *obs.at(look))
+    return (mean, covariance), obs.constant[0] - 0.5 * (log_det + jnp.sum(innovation**2))
+
+
+@_checked
+def steady_state(system: System, *, max_doublings: int = 40) -> SteadyState:
+    """The limit of the filter of a constant system, by doubling: $2^k$ steps in k rounds.
+
+    Cost: $p^3$ per round. Reference: Anderson and Moore (1979), section 6.7.
+    """
+    if max(system.dynamics.ndim, system.dynamics_noise.ndim, system.emission.ndim, system.emission_noise.ndim) > 2:
+        raise ValueError("a steady state belongs to a constant system; this one varies with time.")
+    p, d = system.num_latents, system.num_features
+    plain = system._replace(emission_offset=None, dynamics_offset=None, diffuse=None)
+    _, moves, obs = _prepared(plain, jnp.zeros((1, d), system.initial_mean.dtype), None)
+    _, rows, noise = obs.at(jax.tree_util.tree_map(lambda a: a[0], obs.varying()))
+    nothing = jnp.zeros(p, rows.dtype)
+    one = riccati.element(moves.matrix, nothing, moves.noise, jnp.zeros(rows.shape[0], rows.dtype), rows, noise)
+    tolerance = 8 * jnp.finfo(rows.dtype).eps
+
+    def moving(carry):
+        stretch, before, rounds = carry
+        change = jnp.max(jnp.abs(stretch.covariance - before))
+        return ~(change <= tolerance * jnp.max(jnp.abs(stretch.covariance))) & (rounds < max_doublings)
+
+    def double(carry):
+        stretch, _, rounds = carry
+        return riccati.compose(stretch, stretch), stretch.covariance, rounds + 1
+
+    begin = one, jnp.full((p, p), jnp.inf, rows.dtype), jnp.zeros((), jnp.int32)
+    found, before, _ = jax.lax.while_loop(moving, double, begin)
+    _, predicted = riccati.predict(nothing, found.covariance, moves.matrix, nothing, moves.noise)
+    change = jnp.max(jnp.abs(found.covariance - before))
+    converged = change <= 1e3 * tolerance * jnp.max(jnp.abs(found.covariance))
+    noise = jnp.diag(system.emission_noise) if system.emission_noise.ndim == 1 else system.emission_noise
+    innovation = congruence(system.emission, predicted) + noise
+    gain = solve(innovation, product(system.emission, predicted)).T
+    return SteadyState(predicted, found.covariance, gain, converged)

@@ -1,0 +1,253 @@
+"""A linear-Gaussian state-space system as arrays, and its observations in the form that the filters work on."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from .._linalg import cholesky
+from .._special import LOG_2PI, any_in_batch
+from .._validate import check_positive_definite, check_rank, check_shape, is_concrete
+from .small import SMALL, eliminate, outer, product, solve
+
+
+class System(NamedTuple):
+    r"""$z_1 \sim N(m, P)$, $z_{s+1} = A_sz_s + b_s + N(0, Q_s)$, $y_s = C_sz_s + c_s + N(0, R_s)$.
+
+    Matrices are constant, or vary with a leading time axis: `dynamics (p, p)` or `(t-1, p, p)` with `dynamics[s]`
+    leading from step s to s+1, `dynamics_noise` alike, `emission (d, p)` or `(t, d, p)`, `emission_noise` a vector of
+    variances `(d,)`, a matrix `(d, d)` or `(t, d, d)`, `dynamics_offset (p,)` or `(t-1, p)`, `emission_offset (d,)` or
+    `(t, d)`. Inputs enter through the offsets. Noise may be singular.
+
+    `diffuse (p,)` marks coordinates of $z_1$ about which nothing is known: they have an infinite variance, exactly.
+    """
+
+    initial_mean: Float[Array, "p"]
+    initial_covariance: Float[Array, "p p"]
+    dynamics: Float[Array, "*steps p p"]
+    dynamics_noise: Float[Array, "*steps p p"]
+    emission: Float[Array, "*t d p"]
+    emission_noise: Float[Array, "..."]
+    dynamics_offset: Float[Array, "*steps p"] | None = None
+    emission_offset: Float[Array, "*t d"] | None = None
+    diffuse: Bool[Array, "p"] | None = None
+
+    @property
+    def num_latents(self) -> int:
+        return self.initial_mean.shape[0]
+
+    @property
+    def num_features(self) -> int:
+        return self.emission.shape[-2]
+
+
+def check_system(system: System, y: Array | None = None) -> None:
+    """Raise `ValueError` naming the part of the system (or the observations) whose shape or value is wrong."""
+    check_rank("initial_mean", system.initial_mean, 1, "a vector (p,)")
+    p, t = system.num_latents, None
+    if system.emission.ndim not in (2, 3):
+        raise ValueError(f"emission has shape {system.emission.shape}; wanted (d, {p}) or (t, d, {p}).")
+    d = system.num_features
+    if y is not None:
+        check_rank("y", y, 2, f"(t, {d}): one series; many are a vmap")
+        if y.shape[1] != d:
+            raise ValueError(f"y has {y.shape[1]} features; the system emits {d}.")
+        t = y.shape[0]
+        if t == 0:
+            raise ValueError("y is empty: at least one step is wanted.")
+    wanted = {
+        "initial_covariance": ((p, p), None),
+        "dynamics": ((p, p), -1),
+        "dynamics_noise": ((p, p), -1),
+        "emission": ((d, p), 0),
+        "emission_noise": ((d, d), 0),
+        "dynamics_offset": ((p,), -1),
+        "emission_offset": ((d,), 0),
+        "diffuse": ((p,), None),
+    }
+    for name, (shape, shift) in wanted.items():
+        value = getattr(system, name)
+        if value is not None and not (name == "emission_noise" and value.shape == (d,)):
+            _check_part(name, value, shape, None if shift is None else (t, shift))
+    check_positive_definite("initial_covariance", system.initial_covariance)
+    for name in ("dynamics_noise", "emission_noise"):
+        noise = getattr(system, name)
+        if noise.ndim < 3:  # on the host; thousands of matrices would cost more than the filter
+            check_positive_definite(name, noise if noise.ndim == 2 or not is_concrete(noise) else np.diag(noise))
+
+
+def _check_part(name: str, value: Array, shape: tuple[int, ...], varies: tuple[int | None, int] | None) -> None:
+    if varies is None or value.ndim <= len(shape):
+        check_shape(name, value, shape)
+        return
+    t, shift = varies
+    check_shape(name, value, (value.shape[0] if t is None else t + shift, *shape))
+
+
+class Transitions(NamedTuple):
+    """What leads from each of t steps to the next, constant or varying; the last one leads nowhere and is unused.
+
+    `live (t,)` tells which transitions lead to a step that exists: elsewhere the state stays as it is.
+    """
+
+    matrix: Array
+    offset: Array
+    noise: Array
+    live: Bool[Array, "t"] | None
+
+    def at(self, part: "Transitions") -> tuple[Array, Array, Array]:
+        """Matrix, offset and noise of one step, given what varies (`part`, the rest of it `None`)."""
+        matrix, offset, noise = (own if given is None else given for own, given in zip(self, part[:3]))
+        if part.live is None:
+            return matrix, offset, noise
+        eye = jnp.eye(matrix.shape[0], dtype=matrix.dtype)
+        return jnp.where(part.live, matrix, eye), jnp.where(part.live, offset, 0), jnp.where(part.live, noise, 0)
+
+    def varying(self) -> "Transitions":
+        """The parts with a time axis; `None` in place of constants."""
+        ranks = (2, 1, 2)
+        parts = [a if a.ndim > rank else None for a, rank in zip(self[:3], ranks, strict=True)]
+        return Transitions(*parts, self.live)
+
+    def map(self, function, *sequences) -> Array:
+        """`function(matrix, offset, noise, *items)` for every step, vectorized."""
+        run = lambda part, *items: function(*self.at(part), *items)
+        return jax.vmap(run)(self.varying(), *sequences)
+
+
+def transitions(system: System, t: int, mask: Bool[Array, "t"] | None) -> Transitions:
+    """The system's transitions, padded to one per step."""
+    p = system.num_latents
+    offset = jnp.zeros(p, system.initial_mean.dtype) if system.dynamics_offset is None else system.dynamics_offset
+    # an unused last one: a copy of the first would do, and identity works when there is none (t = 1)
+    pad = lambda a, rank: a if a.ndim == rank else jnp.concatenate([a, jnp.zeros((1, *a.shape[1:]), a.dtype)])
+    live = None if mask is None else jnp.concatenate([mask[1:], jnp.zeros(1, bool)])
+    return Transitions(pad(system.dynamics, 2), pad(offset, 1), pad(system.dynamics_noise, 2), live)
+
+
+class Observations(NamedTuple):
+    r"""Observations with independent noise: $y_{sj} = h_{sj}^\top z_s + N(0, r_{sj})$, at most p of them per step.
+
+    Where `seen` is false there is nothing (`y` is 0). `constant (t,)` is what the log-likelihood has besides
+    $\sum_{j}-\tfrac12(\log\sigma^2_{sj} + v_{sj}^2/\sigma^2_{sj})$ over innovations $v$ with variance $\sigma^2$.
+    """
+
+    y: Float[Array, "t q"]
+    seen: Bool[Array, "t q"]
+    rows: Float[Array, "*t q p"]
+    noise: Float[Array, "*t q"]
+    constant: Float[Array, "t"]
+
+    def varying(self) -> "Observations":
+        """The parts with a time axis; `None` in place of constants."""
+        rows = self.rows if self.rows.ndim == 3 else None
+        return self._replace(rows=rows, noise=self.noise if self.noise.ndim == 2 else None)
+
+    def at(self, part: "Observations") -> tuple[Array, Array, Array]:
+        """`y`, rows and noise of one step; what is not seen has row 0 and noise 1, which says nothing."""
+        rows = self.rows if part.rows is None else part.rows
+        noise = self.noise if part.noise is None else part.noise
+        return part.y, jnp.where(part.seen[:, None], rows, 0), jnp.where(part.seen, noise, 1)
+
+    def map(self, function, *sequences) -> Array:
+        """`function(y, rows, noise, *items)` for every step, vectorized."""
+        run = lambda part, *items: function(*self.at(part), *items)
+        return jax.vmap(run)(self.varying(), *sequences)
+
+
+def observations(system: System, y: Float[Array, "t d"], mask: Bool[Array, "t"] | None) -> Observations:
+    """The observations decorrelated, and condensed to p of them per step when there are more.
+
+    NaN entries, and steps outside the mask, are not there.
+    """
+    seen = ~jnp.isnan(y)
+    seen = seen if mask is None else seen & mask[:, None]
+    y = jnp.where(seen, y, 0)
+    if system.emission_offset is not None:
+        offset = system.emission_offset
+        y = jnp.where(seen, y - (offset if offset.ndim == 2 else offset[None]), 0)
+    if system.emission_noise.ndim == 1:
+        rows, noise = system.emission, system.emission_noise
+    else:
+        y, rows, noise = _decorrelated(system, y, seen)
+    constant = -0.5 * LOG_2PI * jnp.sum(seen, axis=1).astype(y.dtype)
+    plain = Observations(y, seen, rows, noise, constant)
+    return _condensed(plain) if y.shape[1] > rows.shape[-1] else plain
+
+
+def _decorrelated(system: System, y: Array, seen: Array) -> tuple[Array, Array, Array]:
+    r"""With $R = LDL^\top$ of what is seen: $L^{-1}y$, $L^{-1}C$ and $D$, for every step."""
+    t = y.shape[0]
+    each_step = lambda a: a if a.ndim == 3 else jnp.broadcast_to(a[None], (t, *a.shape))
+    if system.emission_noise.ndim == 3:
+        inverse, pivots = jax.vmap(_unit_inverse)(system.emission_noise, seen)
+    else:
+        partly = jnp.any(jnp.any(seen, axis=1) & ~jnp.all(seen, axis=1))
+        each = lambda noise, seen: jax.vmap(lambda one: _unit_inverse(noise, one))(seen)
+
+        def once(noise, seen):
+            found = _unit_inverse(noise, jnp.ones_like(seen[0]))
+            return jax.tree_util.tree_map(lambda a: jnp.broadcast_to(a[None], (t, *a.shape)), found)
+
+        inverse, pivots = jax.lax.cond(any_in_batch(partly), each, once, system.emission_noise, seen)
+    rows = jax.vmap(product)(inverse, each_step(system.emission))
+    return jax.vmap(product)(inverse, y), rows, pivots
+
+
+def _unit_inverse(noise: Float[Array, "d d"], seen: Bool[Array, "d"]) -> tuple[Array, Array]:
+    """The inverse of the unit lower factor of the noise among what is seen, and the pivots."""
+    size = noise.shape[0]
+    eye = jnp.eye(size, dtype=noise.dtype)
+    noise = jnp.where(seen[:, None] & seen[None, :], noise, eye)
+    if size > SMALL:
+        factor = cholesky(noise).factor
+        scale = jnp.diagonal(factor)
+        inverse = jax.scipy.linalg.solve_triangular(factor / scale[None, :], eye, lower=True, unit_diagonal=True)
+        return inverse, scale**2
+    unit, _, pivots = eliminate(noise, jnp.zeros((size, 0), noise.dtype), fully=False)
+    lower, inverse = jnp.triu(unit).T, eye
+    for j in range(size):
+        below = jnp.where(jnp.arange(size) > j, lower[:, j], 0)
+        inverse = inverse - outer(below, inverse[j])
+    return inverse, pivots
+
+
+def _condensed(obs: Observations) -> Observations:
+    r"""More observations than states: the same information in p of them, $U z$ with $U^\top D U = \sum_j h_jh_j^\top/r_j$.
+
+    What they leave over, the residuals around the least-squares state, does not depend on the state.
+    """
+    # an exact observation (r = 0) among more of them than states: as exact as the dtype can tell
+    least = jnp.finfo(obs.y.dtype).eps * jnp.max(obs.noise)
+    noise = jnp.maximum(obs.noise, jnp.where(least > 0, least, 1))
+    varying = noise if noise.ndim == 2 else noise[None]
+    weight = jnp.where(obs.seen, 1 / varying, 0)
+    if obs.rows.ndim == 2:
+        information = jnp.einsum("td,dp,dq->tpq", weight, obs.rows, obs.rows, precision="highest")
+        vector = jnp.matmul(weight * obs.y, obs.rows, precision="highest")
+        fitted = lambda x: jnp.matmul(x, obs.rows.T, precision="highest")
+    else:
+        information = jnp.einsum("td,tdp,tdq->tpq", weight, obs.rows, obs.rows, precision="highest")
+        vector = jnp.einsum("td,tdp->tp", weight * obs.y, obs.rows, precision="highest")
+        fitted = lambda x: jnp.einsum("tp,tdp->td", x, obs.rows, precision="highest")
+    nothing = ~jnp.any(obs.seen, axis=1)[:, None]
+    information = jnp.where(nothing[:, :, None], jnp.eye(vector.shape[1], dtype=vector.dtype)[None], information)
+    best = jax.vmap(lambda a, b: solve(a, b[:, None])[:, 0])(information, vector)
+    rows, y, precision = jax.vmap(_condense)(information, best)
+    seen = (precision > 0) & ~nothing
+    safe = jnp.where(seen, precision, 1)
+    left = jnp.sum(weight * jnp.where(obs.seen, obs.y - fitted(best), 0) ** 2, axis=1)
+    scales = jnp.sum(jnp.where(obs.seen, jnp.log(varying), 0), axis=1) + jnp.sum(jnp.log(safe), axis=1)
+    return Observations(jnp.where(seen, y, 0), seen, rows, 1 / safe, obs.constant - 0.5 * (scales + left))
+
+
+def _condense(information: Array, best: Array) -> tuple[Array, Array, Array]:
+    p = best.shape[0]
+    if p <= SMALL:
+        unit, _, precision = eliminate(information, jnp.zeros((p, 0), best.dtype), fully=False)
+        rows = jnp.triu(unit)
+    else:
+        rows, precision = cholesky(information).factor.T, jnp.ones(p, best.dtype)
+    return rows, product(rows, best), precision
