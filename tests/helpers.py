@@ -188,6 +188,29 @@ CONJUGATE = {
         (_INPUTS, [[1.0], [0.5], [2.0], [1.4], [-0.7]]),
         intercept=True,
     ),
+    "matrix_normal_inverse_chi_squared": _pair(
+        conjugate.MatrixNormalInverseChiSquared,
+        (
+            [[0.5, -0.2, 1.0], [0.1, 0.4, 0.0]],
+            [[1.0, 0.3, 0.0], [0.3, 0.6, 0.1], [0.0, 0.1, 0.4]],
+            [4.0, 5.0],
+            [1.3, 0.5],
+        ),
+        (
+            [[0.0, 0.3, 0.0], [0.0, 0.0, 0.2]],
+            [[1.5, 0.0, 0.0], [0.0, 0.9, 0.0], [0.0, 0.0, 1.0]],
+            [5.0, 6.0],
+            [0.6, 1.0],
+        ),
+        (_INPUTS, _POINTS),
+        intercept=True,
+    ),
+    "matrix_normal_inverse_chi_squared_spherical": _pair(
+        conjugate.SphericalMatrixNormalInverseChiSquared,
+        ([[0.5, -0.2], [0.1, 0.4]], [[1.0, 0.3], [0.3, 0.6]], 4.0, 1.3),
+        ([[0.0, 0.3], [0.0, 0.0]], [[1.5, 0.0], [0.0, 0.9]], 5.0, 0.6),
+        (_INPUTS, _POINTS),
+    ),
 }
 
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+import scipy.special
 import scipy.stats
 
 import probml_jax as pml
@@ -283,3 +284,66 @@ def test_a_mask_is_boolean_and_pairs_are_pairs():
         make("diagonal").validate(jnp.zeros((3, 2)))
     with pytest.raises(TypeError, match="sample_given"):
         make("diagonal").sample(jr.key(0))
+
+
+# ------------------------------------------------------------------ priors and Bayesian regression
+
+
+def _bayesian(name):
+    rng = np.random.default_rng(4)
+    root = rng.normal(size=(P + 1, P + 1))
+    precision, mean = root @ root.T + np.eye(P + 1), rng.normal(size=(M, P + 1))
+    if name == "diagonal":
+        return pml.conjugate.MatrixNormalInverseChiSquared(mean, precision, 4.0, SCALE, intercept=True)
+    if name == "spherical":
+        return pml.conjugate.SphericalMatrixNormalInverseChiSquared(mean, precision, 4.0, 1.5, intercept=True)
+    return pml.conjugate.MatrixNormalInverseWishart(mean, precision, SIGMA, 4.0, intercept=True)
+
+
+@pytest.mark.parametrize("name", ["diagonal", "spherical", "full"])
+def test_bayesian_regression_is_one_student_t_of_all_data(name):
+    """Evidence, posterior predictive and the fit of a `Bayes` leaf, by dense multivariate Student-t's."""
+    prior = _bayesian(name)
+    design = np.column_stack([X, np.ones(N)])
+    row = np.eye(N) + design @ np.linalg.solve(np.asarray(prior.column_precision), design.T)
+    mean = design @ np.asarray(prior.loc).T
+
+    def evidence(y):
+        if name == "diagonal":
+            each = zip(y.T, mean.T, SCALE, strict=True)
+            return sum(scipy.stats.multivariate_t(m, s * row, df=4).logpdf(v) for v, m, s in each)
+        shape = 1.5 * np.kron(row, np.eye(M))
+        if name == "spherical":
+            return scipy.stats.multivariate_t(mean.ravel(), shape, df=4).logpdf(y.ravel())
+        return _matrix_t(y, mean, row, SIGMA, 4.0)
+
+    posterior = prior.update((wide(X), wide(Y)))
+    np.testing.assert_allclose(prior.log_evidence((wide(X), wide(Y))), evidence(Y), rtol=1e-10)
+    model = pml.factors.LinearRegression(pml.Bayes(prior, prior))
+    result = pml.fit(model, (wide(X), wide(Y)), max_steps=5)
+    np.testing.assert_allclose(result.final_objective, evidence(Y), rtol=1e-10)
+    agree(result.model.observation.posterior, posterior, 1e-10)
+    new = (wide(X[0] + 1), wide(Y[0] - 1))
+    more = prior.log_evidence((jnp.vstack([wide(X), new[0]]), jnp.vstack([wide(Y), new[1]])))
+    np.testing.assert_allclose(result.model.given(new[0]).log_prob(new[1]), more - evidence(Y), rtol=1e-9)
+    np.testing.assert_allclose(result.model.predict(new[0]), posterior.interior().mean_at(new[0]), rtol=1e-10)
+
+
+def _matrix_t(y, mean, row, scale, df):
+    """Log density of the matrix Student-t, from its normalizer (Murphy 2023, section 15.2)."""
+    n, m = y.shape
+    lift = lambda v: scipy.special.multigammaln(0.5 * v, m)
+    inner = scale + (y - mean).T @ np.linalg.solve(row, y - mean)
+    logdet = lambda a: np.linalg.slogdet(a)[1]
+    value = lift(df + n) - lift(df) - 0.5 * n * m * np.log(np.pi) - 0.5 * m * logdet(row)
+    return value + 0.5 * df * logdet(scale) - 0.5 * (df + n) * logdet(inner)
+
+
+@pytest.mark.parametrize("name", ["diagonal", "spherical"])
+def test_map_is_the_top_of_the_posterior_and_refuses_masks(name):
+    prior, data = _bayesian(name), (wide(X), wide(Y))
+    result = pml.fit(pml.factors.LinearRegression(pml.MAP(make(name), prior)), data, max_steps=50)
+    agree(result.model.observation.distribution, prior.update(data).mode(), 1e-10)
+    for masked in (make(f"{name}_masked"), *([make("directions")] if name == "spherical" else [])):
+        with pytest.raises(ValueError, match="ML leaf"):
+            pml.fit(pml.factors.LinearRegression(pml.MAP(masked, prior)), data)

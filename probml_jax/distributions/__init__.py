@@ -14,6 +14,7 @@ from .gamma import Gamma as Gamma
 from .inverse_gamma import InverseGamma as InverseGamma
 from .inverse_wishart import InverseWishart as InverseWishart
 from .linear_gaussian import LinearGaussian as LinearGaussian
+from .linear_independent_student_t import LinearIndependentStudentT as LinearIndependentStudentT
 from .linear_normal import LinearNormal as LinearNormal
 from .linear_spherical_normal import LinearSphericalNormal as LinearSphericalNormal
 from .linear_student_t import LinearStudentT as LinearStudentT

@@ -21,7 +21,8 @@ N = 5  # events in every entry of the registry
 
 # one pair of each kind at every run, the others in `make thorough`
 QUICK = """beta_bernoulli dirichlet_categorical gamma_poisson multivariate_normal_known_covariance
-normal_inverse_chi_squared normal_inverse_wishart matrix_normal_inverse_wishart_intercept""".split()
+normal_inverse_chi_squared normal_inverse_wishart matrix_normal_inverse_wishart_intercept
+matrix_normal_inverse_chi_squared""".split()
 marked = [n if n in QUICK else pytest.param(n, marks=pytest.mark.thorough) for n in CONJUGATE]
 every = pytest.mark.parametrize("name", marked)
 both = pytest.mark.parametrize("dtype", DTYPES)
@@ -230,6 +231,8 @@ def moments(member):
     """The parameters whose posterior mean `mean()` promises: variances, not standard deviations."""
     if type(member).__name__ in ("Normal", "SphericalNormal"):
         return member.loc, member.scale**2
+    if type(member).__name__ in ("LinearNormal", "LinearSphericalNormal"):
+        return member.matrix, member.offset, member.scale**2
     return eqx.filter(member, eqx.is_array)
 
 
@@ -299,7 +302,8 @@ def test_kl_is_zero_at_itself_and_positive_elsewhere(name, dtype):
 @every
 def test_kl_and_entropy_are_averages(name):
     within_monte_carlo(draws(name).ratio, of_posterior(name).kl)
-    if name not in ("spherical_normal_inverse_chi_squared", "dirichlet_categorical"):  # no one distribution behind them
+    alone = ("spherical_normal_inverse", "dirichlet_categorical", "matrix_normal_inverse_chi")
+    if not name.startswith(alone):  # no one distribution behind these
         within_monte_carlo(-draws(name).height, jax.jit(lambda p: p.distribution.entropy())(whole(name).posterior))
 
 
