@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
@@ -30,3 +31,10 @@ def pooled(function: Callable[[PyTree, Array], PyTree], data: PyTree, weights: F
 
     empty = jax.tree_util.tree_map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(one_block, 0))
     return jax.lax.scan(add, empty, jnp.arange(-(-n // block)))[0]
+
+
+def repeated(step: Callable[[PyTree], PyTree], start: PyTree, times: int) -> PyTree:
+    """`step` applied `times` over to a tree, whose arrays alone change."""
+    dynamic, static = eqx.partition(start, eqx.is_array)
+    again = lambda _, carry: eqx.filter(step(eqx.combine(carry, static)), eqx.is_array)
+    return eqx.combine(jax.lax.fori_loop(0, times, again, dynamic), static) if times else start

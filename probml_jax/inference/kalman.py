@@ -205,17 +205,17 @@ def _smoothed(moves: Transitions, forward: riccati.Forward, parallel: bool) -> t
 
 def _smoothed_by_factors(moves: Transitions, forward: riccati.Forward) -> tuple[Array, Array, Array]:
     def one(matrix, offset, noise, mean, factor):
-        half, noise_root = product(matrix, factor), root(noise)
-        ahead = riccati.triangular(jnp.concatenate([half, noise_root], axis=1))
+        # triangularizing the factor of the pair (next state, this one) leaves that of their conditional: no differences
+        p = mean.shape[0]
+        above = jnp.concatenate([product(matrix, factor), root(noise)], axis=1)
+        below = jnp.concatenate([factor, jnp.zeros_like(factor)], axis=1)
+        whole = riccati.triangular(jnp.concatenate([above, below]))
+        ahead, cross = whole[:p, :p], whole[p:, :p]
         size = jnp.abs(jnp.diagonal(ahead))
-        least = 4 * size.shape[0] * jnp.finfo(size.dtype).eps * jnp.linalg.norm(ahead, axis=1)
-        there = size > least
+        there = size > p * jnp.finfo(size.dtype).eps * jnp.linalg.norm(ahead, axis=1)
         ahead = jnp.where(jnp.diag(~there), 1, ahead)
-        right = jnp.where(there[:, None], solve_triangular(ahead, product(half, factor.T), lower=True), 0)
-        gain = solve_triangular(ahead, right, lower=True, trans=1).T
-        keep = jnp.eye(mean.shape[0], dtype=mean.dtype) - product(gain, matrix)
-        columns = jnp.concatenate([product(keep, factor), product(gain, noise_root)], axis=1)
-        return gain, mean - product(gain, product(matrix, mean) + offset), columns
+        gain = solve_triangular(ahead, jnp.where(there[:, None], cross.T, 0), lower=True, trans=1).T
+        return gain, mean - product(gain, product(matrix, mean) + offset), whole[p:, p:]
 
     gain, offset, columns = jax.tree_util.tree_map(lambda a: a[:-1], moves.map(one, forward.mean, forward.factor))
 
@@ -389,7 +389,7 @@ def steady_state(system: System, *, max_doublings: int = 40) -> SteadyState:
     found, before, _ = jax.lax.while_loop(moving, double, begin)
     _, predicted = riccati.predict(nothing, found.covariance, moves.matrix, nothing, moves.noise)
     change = jnp.max(jnp.abs(found.covariance - before))
-    converged = change <= 1e3 * tolerance * jnp.max(jnp.abs(found.covariance))
+    converged = (change <= 1e3 * tolerance * jnp.max(jnp.abs(found.covariance))) & jnp.isfinite(change)
     noise = jnp.diag(system.emission_noise) if system.emission_noise.ndim == 1 else system.emission_noise
     innovation = congruence(system.emission, predicted) + noise
     gain = solve(innovation, product(system.emission, predicted)).T

@@ -47,7 +47,7 @@ def eliminate(
     solution.
     """
     size = a.shape[0]
-    least = 4 * size * jnp.finfo(a.dtype).eps * jnp.diagonal(a)
+    least = size * jnp.finfo(a.dtype).eps * jnp.diagonal(a)
     rows, pivots = jnp.arange(size), []
     for j in range(size):
         pivot = a[j, j]
