@@ -46,6 +46,7 @@ from ._fit import fit as fit
 from ._model import AbstractExchangeableModel as AbstractExchangeableModel
 from ._model import AbstractLatentModel as AbstractLatentModel
 from ._model import AbstractModel as AbstractModel
+from ._model import AbstractPreparedModel as AbstractPreparedModel
 from ._model import objective as objective
 from ._product import Product as Product
 from ._stack import AbstractStack as AbstractStack

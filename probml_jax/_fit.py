@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from ._buckets import parts_of
 from ._constraint import movable, trainable
-from ._model import AbstractModel, objective
+from ._model import AbstractModel, AbstractPreparedModel, objective
 from ._progress import reporter
 from ._typing import Data, Scalar
 from ._validate import as_data, as_weights, check_units, float_dtype, is_concrete
@@ -332,6 +332,8 @@ def fit(
     weights = as_weights(weights, num_units, dtype)
     for part, _ in parts_of(data, weights):
         model.validate(part)
+    if isinstance(model, AbstractPreparedModel):
+        data, weights = model.prepare(data, weights)
     rtol = jnp.asarray(default_rtol(dtype) if rtol is None else rtol, dtype)
     if not progress:
         return _fit_compiled(model, data, weights, method, rtol, max_steps)

@@ -61,6 +61,15 @@ class AbstractLatentModel(AbstractExchangeableModel):
         """
 
 
+class AbstractPreparedModel(AbstractLatentModel):
+    """A latent model that learns from a summary of the data: `fit` makes it once, before the first step."""
+
+    @abstractmethod
+    def prepare(self, data: Data, weights: Float[Array, "n"]) -> tuple[Data, Float[Array, "_"]]:
+        """The same evidence in the form that costs a step least, and its weights; the data themselves if there is
+        none, or if it cannot be known (tracers). Scores and statistics of either form are the same."""
+
+
 def objective(model: AbstractModel, data: Data, weights: Float[Array, "n"]) -> Scalar:
     """The one line every method climbs."""
     return model.log_likelihood(data, weights) + model.log_prior()

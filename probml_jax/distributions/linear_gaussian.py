@@ -2,11 +2,13 @@
 
 from typing import Any, Self
 
+import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float
 
 from .._constraint import param, positive_definite, real
-from .._linalg import cholesky, matmul, symmetric
+from .._linalg import cho_solve, cholesky, log_det, matmul, symmetric
+from .._special import LOG_2PI
 from .._typing import Flag, PRNGKey, Scalar
 from .._validate import check_positive_definite, check_shape, common_dtype
 from .multivariate_normal import MultivariateNormal
@@ -21,7 +23,6 @@ class LinearGaussian(AbstractLinear):
 
     Cost: $m^3$ once and $m^2 + mp$ per datum; `refit` $p^3 + m p^2$. Reference: Murphy (2022), section 11.2.
 
-    >>> import jax.numpy as jnp
     >>> line = LinearGaussian(matrix=[[2.0]], offset=[1.0], covariance=[[1.0]])
     >>> line.given(jnp.array([3.0])).mean().tolist()
     [7.0]
@@ -63,6 +64,11 @@ class LinearGaussian(AbstractLinear):
 
     def renewed(self, matrix: Array, offset: Array, spread: Array) -> Self:
         return LinearGaussian(matrix, offset, symmetric(spread))
+
+    def score(self, stats: RegressionMoments) -> Scalar:
+        factor = cholesky(self.covariance).factor
+        trace = jnp.trace(cho_solve(factor, stats.residual))
+        return -0.5 * (stats.design[-1, -1] * (self.offset.size * LOG_2PI + log_det(factor)) + trace)
 
     def degenerate(self) -> Flag:
         """The noise covariance is singular to working precision."""

@@ -101,6 +101,13 @@ class LinearNormal(AbstractLinear):
         scale = spread_scale(spread, self.scale, self.floor)
         return eqx.tree_at(lambda d: (d.matrix, d.offset, d.scale), self, (matrix, offset, scale))
 
+    def score(self, stats: RegressionMoments) -> Scalar:
+        """Rows without noise, which are never in doubt, count for nothing."""
+        noisy = self.scale > 0
+        variance = jnp.where(noisy, self.scale, 1) ** 2
+        each = stats.design[-1, -1] * (LOG_2PI + jnp.log(variance)) + stats.residual / variance
+        return -0.5 * jnp.sum(jnp.where(noisy, each, 0))
+
     def degenerate(self) -> Flag:
         """Some variance sits on its floor, or is zero in a row that is not known as a whole."""
         low = self.scale**2 <= (0 if self.floor is None else 1.001 * self.floor)

@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float
 
 from .._constraint import Constraint, above, fixed, only, param, positive, real
 from .._linalg import matmul
+from .._special import LOG_2PI
 from .._typing import Flag, PRNGKey, Scalar
 from .._validate import as_float, check, check_rank, check_shape, common_dtype, is_concrete
 from .linear_normal import independent_log_prob
@@ -129,6 +130,14 @@ class LinearSphericalNormal(AbstractLinear):
     def renewed(self, matrix: Array, offset: Array, spread: Array) -> Self:
         scale = spread_scale(spread / self.offset.size, self.scale, self.floor)
         return eqx.tree_at(lambda d: (d.matrix, d.offset, d.scale), self, (matrix, offset, scale))
+
+    def score(self, stats: RegressionMoments) -> Scalar:
+        """Zero without noise: then nothing is in doubt."""
+        noisy = self.scale > 0
+        variance = jnp.where(noisy, self.scale, 1) ** 2
+        shape = 0.0 if self.directions is None else 2 * jnp.linalg.slogdet(self.directions)[1]
+        logs = self.offset.size * (LOG_2PI + jnp.log(variance)) + shape
+        return jnp.where(noisy, -0.5 * (stats.design[-1, -1] * logs + stats.residual / variance), 0)
 
     def degenerate(self) -> Flag:
         """The variance sits on its floor, or is zero although there are coefficients to learn."""

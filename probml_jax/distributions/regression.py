@@ -12,7 +12,7 @@ from .._constraint import diagonal_matrix
 from .._distribution import AbstractFamily
 from .._linalg import cho_solve, cholesky, made_definite, matmul
 from .._special import missing_in_batch
-from .._typing import PRNGKey
+from .._typing import PRNGKey, Scalar
 from .._validate import check_finite, check_rank, check_shape
 from ..inference.blocks import pooled
 from .multivariate_normal import impute
@@ -82,6 +82,10 @@ class AbstractLinear(AbstractFamily):
     @abstractmethod
     def renewed(self, matrix: Array, offset: Array, spread: Array) -> Self:
         """The member with these coefficients, and its noise from the mean (contracted) square of residuals."""
+
+    @abstractmethod
+    def score(self, stats: RegressionMoments) -> Scalar:
+        """Expected log-likelihood of the events whose statistics this member accumulated."""
 
     def mean_at(self, x: Float[Array, "p"]) -> Float[Array, "m"]:
         """$Ax + b$."""
