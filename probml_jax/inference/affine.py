@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .small import congruence, product
+from .small import apply, congruence
 
 
 def recursion(
@@ -28,7 +28,7 @@ def recursion(
     def step(carry, inputs):
         x, p = carry
         m, c, d = inputs
-        new = product(m, x) + c, None if d is None else congruence(m, p) + d
+        new = apply(m, x) + c, None if d is None else congruence(m, p) + d
         return new, new
 
     return jax.lax.scan(step, start, (matrix, offset, spread), reverse=reverse)[1]

@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from .small import SMALL, eliminate, product
+from .._linalg import matmul
+from .small import SMALL, eliminate
 from .system import Observations, Transitions
 
 
@@ -68,6 +69,6 @@ def determine(information: Array, vector: Array, diffuse: Array) -> Unknown:
 def spread(effects: Float[Array, "p m"], unknown: Unknown, other: Float[Array, "p m"] | None = None) -> Array:
     """What the unknown part adds to a covariance of states that it affects by `effects`; infinite if undetermined."""
     other = effects if other is None else other
-    added = product(product(effects.T, unknown.covariance), other)
+    added = matmul(matmul(effects.T, unknown.covariance), other)
     lost = jnp.any((~unknown.found[:, None]) & (effects != 0), axis=0)
     return jnp.where(jnp.diag(lost), jnp.inf, added)

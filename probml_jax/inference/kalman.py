@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float
 
 from .._typing import PRNGKey, Scalar
 from . import affine, diffuse, riccati, score
-from .small import congruence, product, root, solve
+from .small import apply, congruence, identity, over_time, root, solve, times, turned
 from .system import Observations, System, Transitions, check_system, observations, transitions
 
 __all__ = [
@@ -182,12 +182,12 @@ class _Backward(NamedTuple):
 
 def _backward(moves: Transitions, forward: riccati.Forward) -> _Backward:
     def one(matrix, offset, noise, mean, covariance):
-        half = product(matrix, covariance)
-        gain = solve(product(half, matrix.T) + noise, half).T
-        keep = jnp.eye(mean.shape[0], dtype=mean.dtype) - product(gain, matrix)
+        half = times(matrix, covariance)
+        gain = turned(solve(times(half, turned(matrix)) + noise, half))
+        keep = identity(mean.shape[0], covariance) - times(gain, matrix)
         # a sum of squares, not a difference: it stays positive when the future says much more than the past
         spread = congruence(keep, covariance) + congruence(gain, noise)
-        return _Backward(gain, mean - product(gain, product(matrix, mean) + offset), spread)
+        return _Backward(gain, mean - apply(gain, apply(matrix, mean) + offset), spread)
 
     found = moves.map(one, forward.mean, forward.covariance)
     return jax.tree_util.tree_map(lambda a: a[:-1], found)
@@ -207,7 +207,7 @@ def _smoothed_by_factors(moves: Transitions, forward: riccati.Forward) -> tuple[
     def one(matrix, offset, noise, mean, factor):
         # triangularizing the factor of the pair (next state, this one) leaves that of their conditional: no differences
         p = mean.shape[0]
-        above = jnp.concatenate([product(matrix, factor), root(noise)], axis=1)
+        above = jnp.concatenate([times(matrix, factor), root(noise)], axis=1)
         below = jnp.concatenate([factor, jnp.zeros_like(factor)], axis=1)
         whole = riccati.triangular(jnp.concatenate([above, below]))
         ahead, cross = whole[:p, :p], whole[p:, :p]
@@ -215,14 +215,14 @@ def _smoothed_by_factors(moves: Transitions, forward: riccati.Forward) -> tuple[
         there = size > p * jnp.finfo(size.dtype).eps * jnp.linalg.norm(ahead, axis=1)
         ahead = jnp.where(jnp.diag(~there), 1, ahead)
         gain = solve_triangular(ahead, jnp.where(there[:, None], cross.T, 0), lower=True, trans=1).T
-        return gain, mean - product(gain, product(matrix, mean) + offset), whole[p:, p:]
+        return gain, mean - apply(gain, apply(matrix, mean) + offset), whole[p:, p:]
 
-    gain, offset, columns = jax.tree_util.tree_map(lambda a: a[:-1], moves.map(one, forward.mean, forward.factor))
+    gain, offset, columns = jax.tree_util.tree_map(lambda a: a[:-1], moves.each(one, forward.mean, forward.factor))
 
     def step(carry, inputs):
         mean, factor = carry
         j, c, own = inputs
-        new = product(j, mean) + c, riccati.triangular(jnp.concatenate([own, product(j, factor)], axis=1))
+        new = apply(j, mean) + c, riccati.triangular(jnp.concatenate([own, times(j, factor)], axis=1))
         return new, new
 
     last = forward.mean[-1], forward.factor[-1]
@@ -287,8 +287,8 @@ def sample(
         forward = run((start[0] + drawn, diffuse.known(start[1], system.diffuse)), moves, obs)
     back = _backward(moves, forward)
     noise = jr.normal(path, forward.mean.shape, forward.mean.dtype)
-    last = forward.mean[-1] + product(root(forward.covariance[-1]), noise[-1])
-    offset = back.offset + jax.vmap(lambda m, e: product(root(m), e))(back.spread, noise[:-1])
+    last = forward.mean[-1] + apply(root(forward.covariance[-1]), noise[-1])
+    offset = back.offset + over_time(lambda _, m, e: apply(root(m), e), noise.shape[1], None, back.spread, noise[:-1])
     states, _ = affine.recursion(back.gain, offset, None, (last, None), reverse=True, parallel=parallel)
     return jnp.concatenate([states, last[None]])
 
@@ -302,9 +302,9 @@ def simulate(
     dtype, p = system.initial_mean.dtype, system.num_latents
     covariance = system.initial_covariance
     covariance = covariance if system.diffuse is None else diffuse.known(covariance, system.diffuse)
-    first = system.initial_mean + product(root(covariance), jr.normal(begin, (p,), dtype))
+    first = system.initial_mean + apply(root(covariance), jr.normal(begin, (p,), dtype))
     moves = transitions(system, num_steps, None)
-    shake = lambda a, b, q, e: (a, b + product(root(q), e))
+    shake = lambda a, b, q, e: (a, b + apply(root(q), e))
     matrix, offset = moves.map(shake, jr.normal(move, (num_steps, p), dtype))
     later, _ = affine.recursion(matrix[:-1], offset[:-1], None, (first, None), parallel=parallel)
     states = jnp.concatenate([first[None], later])
@@ -392,5 +392,5 @@ def steady_state(system: System, *, max_doublings: int = 40) -> SteadyState:
     converged = (change <= 1e3 * tolerance * jnp.max(jnp.abs(found.covariance))) & jnp.isfinite(change)
     noise = jnp.diag(system.emission_noise) if system.emission_noise.ndim == 1 else system.emission_noise
     innovation = congruence(system.emission, predicted) + noise
-    gain = solve(innovation, product(system.emission, predicted)).T
+    gain = solve(innovation, times(system.emission, predicted)).T
     return SteadyState(predicted, found.covariance, gain, converged)

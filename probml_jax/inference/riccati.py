@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
-from .._linalg import cho_solve, symmetric
-from .small import SMALL, congruence, outer, product, root, solve
+from .._linalg import cho_solve, matmul, symmetric
+from .small import SMALL, apply, congruence, diagonal, identity, inner, outer, root, solve, times, turned
 from .system import Observations, Transitions
 
 
@@ -34,43 +34,57 @@ def update(mean: Array, covariance: Array, y: Array, rows: Array, noise: Array) 
     Few observations enter one by one, so that nothing is factorized. The covariance is updated in Joseph's form
     $(I-kh^\top)P(I-kh^\top)^\top + rkk^\top$: an error in the gain $k$ counts squared.
     """
+    mean, covariance, error, scale = _updated(mean, covariance, y, rows, noise)
+    return mean, covariance, *_whitened(error, scale)
+
+
+def _updated(mean, covariance, y, rows, noise) -> tuple[Array, Array, Array, Array]:
+    """Mean, covariance, and independent innovations with their variances."""
     if y.shape[0] > SMALL:
-        return _update_together(mean, covariance, y, rows, noise)
-    innovations, scales = [], []
+        return _updated_together(mean, covariance, y, rows, noise)
+    errors, scales, tiny = [], [], jnp.finfo(y.dtype).tiny
     for j in range(y.shape[0]):
         h = rows[j]
-        cross = product(covariance, h)
-        scale = product(h, cross) + noise[j]
-        # an exact observation of what is known exactly: nothing to learn
-        positive = scale > 0
-        gain = jnp.where(positive, cross / jnp.where(positive, scale, 1), 0)
-        error = y[j] - product(h, mean)
+        cross = apply(covariance, h)
+        scale = inner(h, cross) + noise[j]
+        # an exact observation of what is known exactly has scale 0 and cross 0: nothing to learn
+        gain = cross / jnp.maximum(scale, tiny)[None]
+        error = y[j] - inner(h, mean)
         reduced = covariance - outer(gain, cross)
-        covariance = reduced - outer(product(reduced, h) - noise[j] * gain, gain)
-        mean = mean + gain * error
-        innovations.append(error)
+        covariance = reduced - outer(apply(reduced, h) - noise[j][None] * gain, gain)
+        mean = mean + gain * error[None]
+        errors.append(error)
         scales.append(scale)
-    scale = jnp.stack(scales)
-    innovation = jnp.stack(innovations) / jnp.sqrt(jnp.where(scale > 0, scale, 1))
-    impossible = (scale <= 0) & (innovation != 0)
-    log_det = jnp.where(jnp.any(impossible), jnp.inf, jnp.sum(jnp.log(jnp.where(scale > 0, scale, 1))))
-    return mean, covariance, innovation, log_det
+    return mean, covariance, jnp.stack(errors), jnp.stack(scales)
 
 
-def _update_together(mean, covariance, y, rows, noise):
-    cross = product(rows, covariance)
-    factor = jnp.linalg.cholesky(product(cross, rows.T) + jnp.diag(noise))
+def _whitened(error: Array, scale: Array) -> tuple[Array, Array]:
+    """Innovations of variance one, and the logarithm of the variances' product; infinite for an impossible one."""
+    positive = scale > 0
+    safe = jnp.where(positive, scale, 1)
+    log_det = jnp.sum(jnp.where(positive, jnp.log(safe), jnp.where(error != 0, jnp.inf, 0)), axis=0)
+    return error / jnp.sqrt(safe), log_det
+
+
+def _updated_together(mean, covariance, y, rows, noise):
+    cross = times(rows, covariance)
+    factor = jnp.linalg.cholesky(times(cross, rows.T) + jnp.diag(noise))
     gain = cho_solve(factor, cross).T
-    keep = jnp.eye(mean.shape[0], dtype=mean.dtype) - product(gain, rows)
-    error = y - product(rows, mean)
-    covariance = congruence(keep, covariance) + product(gain * noise[None, :], gain.T)
-    log_det = 2 * jnp.sum(jnp.log(jnp.diagonal(factor)))
-    return mean + product(gain, error), symmetric(covariance), solve_triangular(factor, error, lower=True), log_det
+    keep = jnp.eye(mean.shape[0], dtype=mean.dtype) - times(gain, rows)
+    error = y - apply(rows, mean)
+    covariance = congruence(keep, covariance) + times(gain * noise[None, :], gain.T)
+    scale = jnp.diagonal(factor)
+    return (
+        mean + apply(gain, error),
+        symmetric(covariance),
+        solve_triangular(factor, error, lower=True) * scale,
+        scale**2,
+    )
 
 
 def predict(mean: Array, covariance: Array, matrix: Array, offset: Array, noise: Array) -> tuple[Array, Array]:
     """One step ahead."""
-    return product(matrix, mean) + offset, congruence(matrix, covariance) + noise
+    return apply(matrix, mean) + offset, congruence(matrix, covariance) + noise
 
 
 class Influence(NamedTuple):
@@ -87,15 +101,16 @@ class Influence(NamedTuple):
 
 def influence(mean: Array, covariance: Array, y: Array, rows: Array, noise: Array) -> Influence:
     """The observations of one step all together, given the predicted state."""
-    q, p = rows.shape
-    spread = congruence(rows, covariance) + jnp.diag(noise)
-    eye = jnp.eye(q, dtype=mean.dtype)
-    right = jnp.concatenate([rows, (y - product(rows, mean))[:, None], eye], axis=1)
+    q, p = rows.shape[:2]
+    spread = congruence(rows, covariance) + diagonal(noise)
+    batch = jnp.broadcast_shapes(spread.shape[2:], y.shape[1:])
+    parts = rows, (y - apply(rows, mean))[:, None], identity(q, spread)
+    right = jnp.concatenate([jnp.broadcast_to(a, (*a.shape[:2], *batch)) for a in parts], axis=1)
     solved = solve(spread, right)
     half, error, inverse = solved[:, :p], solved[:, p], solved[:, p + 1 :]
-    gain = product(covariance, half.T)
-    keep = jnp.eye(p, dtype=mean.dtype) - product(gain, rows)
-    return Influence(keep, gain, product(rows.T, error), symmetric(product(rows.T, half)), symmetric(inverse), error)
+    gain = times(covariance, turned(half))
+    keep = identity(p, covariance) - times(gain, rows)
+    return Influence(keep, gain, apply(turned(rows), error), times(turned(rows), half), inverse, error)
 
 
 # ---------------------------------------------------------------------------------------------- Joseph
@@ -106,11 +121,12 @@ def joseph(start: tuple[Array, Array], moves: Transitions, obs: Observations) ->
 
     def step(carry, inputs):
         move, look = inputs
-        mean, covariance, innovation, log_det = update(*carry, *obs.at(look))
-        return predict(mean, covariance, *moves.at(move)), (mean, covariance, innovation, log_det)
+        mean, covariance, error, scale = _updated(*carry, *obs.at(look))
+        return predict(mean, covariance, *moves.at(move)), (mean, covariance, error, scale)
 
     look = obs.varying()._replace(constant=None)
-    return Forward(*jax.lax.scan(step, start, (moves.varying(), look))[1])
+    mean, covariance, error, scale = jax.lax.scan(step, start, (moves.varying(), look))[1]
+    return Forward(mean, covariance, *jax.vmap(_whitened)(error, scale))
 
 
 # ---------------------------------------------------------------------------------------------- square root
@@ -133,15 +149,15 @@ def square_root(start: tuple[Array, Array], moves: Transitions, obs: Observation
         y, rows, noise = obs.at(look)
         q = y.shape[0]
         deviation = jnp.sqrt(noise)
-        above = jnp.concatenate([jnp.diag(deviation), product(rows, factor)], axis=1)
+        above = jnp.concatenate([jnp.diag(deviation), times(rows, factor)], axis=1)
         below = jnp.concatenate([jnp.zeros((factor.shape[0], q), factor.dtype), factor], axis=1)
         whole = triangular(jnp.concatenate([above, below]))
-        innovation = solve_triangular(whole[:q, :q], y - product(rows, mean), lower=True)
-        mean, factor = mean + product(whole[q:, :q], innovation), whole[q:, q:]
+        innovation = solve_triangular(whole[:q, :q], y - apply(rows, mean), lower=True)
+        mean, factor = mean + apply(whole[q:, :q], innovation), whole[q:, q:]
         log_det = 2 * jnp.sum(jnp.log(jnp.abs(jnp.diagonal(whole[:q, :q]))))
         matrix, offset, noise_root = moves.at(move)
-        ahead = triangular(jnp.concatenate([product(matrix, factor), noise_root], axis=1))
-        return (product(matrix, mean) + offset, ahead), (mean, factor, innovation, log_det)
+        ahead = triangular(jnp.concatenate([times(matrix, factor), noise_root], axis=1))
+        return (apply(matrix, mean) + offset, ahead), (mean, factor, innovation, log_det)
 
     look = obs.varying()._replace(constant=None)
     first = start[0], root(start[1])
@@ -168,29 +184,26 @@ class Element(NamedTuple):
 def element(matrix: Array, offset: Array, noise: Array, y: Array, rows: Array, row_noise: Array) -> Element:
     """One transition and the observations after it."""
     seen = influence(offset, noise, y, rows, row_noise)
-    mean, covariance, _, _ = update(offset, noise, y, rows, row_noise)
-    vector, information = product(matrix.T, seen.pull), congruence(matrix.T, seen.information)
-    return Element(product(seen.keep, matrix), mean, covariance, vector, information)
+    mean, covariance, _, _ = _updated(offset, noise, y, rows, row_noise)
+    vector, information = apply(turned(matrix), seen.pull), congruence(turned(matrix), seen.information)
+    return Element(times(seen.keep, matrix), mean, covariance, vector, information)
 
 
 def compose(first: Element, second: Element) -> Element:
-    """Two stretches as one."""
+    """Two stretches as one. Whole matrix products: an associative scan compiles this a dozen times."""
     eye = jnp.eye(first.mean.shape[0], dtype=first.mean.dtype)
-    inner = eye + product(first.covariance, second.information)
-    right = jnp.concatenate(
-        [first.matrix, first.covariance, (first.mean + product(first.covariance, second.vector))[:, None]], axis=1
-    )
+    between = eye + matmul(first.covariance, second.information)
+    start = first.mean + matmul(first.covariance, second.vector)
     p = eye.shape[0]
-    solved = jnp.linalg.solve(inner, right)
+    solved = jnp.linalg.solve(between, jnp.concatenate([first.matrix, first.covariance, start[:, None]], axis=1))
     through, spread, mean = solved[:, :p], solved[:, p : 2 * p], solved[:, -1]
-    back = product(through.T, second.information)
-    toward = second.vector - product(second.information, first.mean)
+    toward = second.vector - matmul(second.information, first.mean)
     return Element(
-        product(second.matrix, through),
-        product(second.matrix, mean) + second.mean,
-        symmetric(congruence(second.matrix, spread)) + second.covariance,
-        product(through.T, toward) + first.vector,
-        symmetric(product(back, first.matrix)) + first.information,
+        matmul(second.matrix, through),
+        matmul(second.matrix, mean) + second.mean,
+        symmetric(matmul(matmul(second.matrix, spread), second.matrix.T)) + second.covariance,
+        matmul(through.T, toward) + first.vector,
+        symmetric(matmul(matmul(through.T, second.information), first.matrix)) + first.information,
     )
 
 
@@ -198,8 +211,10 @@ def parallel(start: tuple[Array, Array], moves: Transitions, obs: Observations) 
     """An associative scan of `compose`: $O(\\log t)$ rounds."""
     mean, covariance = start
     shifted = jax.tree_util.tree_map(lambda a: jnp.roll(a, 1, axis=0), moves.varying())
-    build = lambda move, look: element(*moves.at(move), *obs.at(look))
-    elements = jax.vmap(build)(shifted, obs.varying())
+    steps = jnp.arange(obs.y.shape[0])
+    looks = obs.map(lambda y, h, r, _: (y, h, r), steps)
+    before = {name: part for name, part in zip(shifted._fields, shifted, strict=True) if part is not None}
+    elements = moves._replace(**before).map(element, *looks)
     # the first step has no transition before it: its element is the posterior of the initial state itself
     first = jax.tree_util.tree_map(lambda a: a[0], obs.varying())
     belief = update(mean, covariance, *obs.at(first))

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from . import affine, riccati
-from .small import congruence, outer, product
+from .small import apply, congruence, outer, over_time, times, turned
 from .system import Observations, Transitions
 
 
@@ -67,7 +67,7 @@ def _gradient(start: Any, moves: Transitions, obs: Observations, forward: riccat
     """
     means, covariances = riccati.predictions(start, moves, forward.mean, forward.covariance)
     look = obs.map(lambda y, h, r, m, c: riccati.influence(m, c, y, h, r), means, covariances)
-    through = moves.map(lambda a, b, q, keep: product(keep.T, a.T), look.keep)
+    through = moves.map(lambda a, b, q, keep: times(turned(keep), turned(a)), look.keep)
     nothing = jnp.zeros_like(start[0]), jnp.zeros_like(start[1])
     r, n = affine.recursion(through, look.pull, look.information, nothing, reverse=True, parallel=parallel)
     after = lambda a: jnp.concatenate([a[1:], jnp.zeros_like(a[:1])])
@@ -76,21 +76,26 @@ def _gradient(start: Any, moves: Transitions, obs: Observations, forward: riccat
     if moves.live is not None:
         live = lambda a: jnp.where(moves.live.reshape(-1, *[1] * (a.ndim - 1)), a, 0)
         by_move = jax.tree_util.tree_map(live, by_move)
-    by_look = jax.vmap(_by_observation)(look, message, curvature, smoothed, forward.covariance, obs.seen)
+    given = look, message, curvature, smoothed, forward.covariance, obs.seen
+    by_look = over_time(lambda _, *items: _by_observation(*items), max(obs.rows.shape[-2:]), None, *given)
     return _Gradient((r[0], 0.5 * (outer(r[0], r[0]) - n[0])), by_move, by_look)
 
 
 def _by_transition(matrix, offset, noise, r, n, mean, covariance):
-    message, curvature = product(matrix.T, r), congruence(matrix.T, n)
-    smoothed = mean + product(covariance, message)
-    by_matrix = outer(r, smoothed) - product(n, product(matrix, covariance))
+    message, curvature = apply(turned(matrix), r), congruence(turned(matrix), n)
+    smoothed = mean + apply(covariance, message)
+    by_matrix = outer(r, smoothed) - times(n, times(matrix, covariance))
     return (by_matrix, r, 0.5 * (outer(r, r) - n)), message, curvature, smoothed
 
 
 def _by_observation(look: riccati.Influence, message, curvature, smoothed, covariance, seen):
-    error = look.error - product(look.gain.T, message)
-    spread = jnp.diagonal(look.inverse + congruence(look.gain.T, curvature))
-    cross = look.gain.T - product(product(look.gain.T, curvature), covariance)
+    error = look.error - apply(turned(look.gain), message)
+    spread = look.inverse + congruence(turned(look.gain), curvature)
+    spread = jnp.stack([spread[j, j] for j in range(seen.shape[0])])
+    cross = turned(look.gain) - times(times(turned(look.gain), curvature), covariance)
     by_rows = outer(error, smoothed) - cross
-    keep = lambda a: jnp.where(seen.reshape(-1, *[1] * (a.ndim - 1)), a, 0)
-    return keep(-error), keep(by_rows), keep(0.5 * (error**2 - spread))
+    return (
+        jnp.where(seen, -error, 0),
+        jnp.where(seen[:, None], by_rows, 0),
+        jnp.where(seen, 0.5 * (error**2 - spread), 0),
+    )

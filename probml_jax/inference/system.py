@@ -5,12 +5,12 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Bool, Float
 
-from .._linalg import cholesky
 from .._special import LOG_2PI, any_in_batch
 from .._validate import check_positive_definite, check_rank, check_shape, is_concrete
-from .small import SMALL, eliminate, outer, product, solve
+from .small import SMALL, apply, factors, identity, over_time, solve, times, turned
 
 
 class System(NamedTuple):
@@ -98,12 +98,12 @@ class Transitions(NamedTuple):
     live: Bool[Array, "t"] | None
 
     def at(self, part: "Transitions") -> tuple[Array, Array, Array]:
-        """Matrix, offset and noise of one step, given what varies (`part`, the rest of it `None`)."""
-        matrix, offset, noise = (own if given is None else given for own, given in zip(self, part[:3]))
+        """Matrix, offset and noise of one step (or, time last, of all), given what varies: `part`, the rest `None`."""
+        matrix, offset, noise = (own if given is None else given for own, given in zip(self[:3], part[:3], strict=True))
         if part.live is None:
             return matrix, offset, noise
-        eye = jnp.eye(matrix.shape[0], dtype=matrix.dtype)
-        return jnp.where(part.live, matrix, eye), jnp.where(part.live, offset, 0), jnp.where(part.live, noise, 0)
+        here, stay = part.live[None], identity(matrix.shape[0], matrix)
+        return jnp.where(here[None], matrix, stay), jnp.where(here, offset, 0), jnp.where(here[None], noise, 0)
 
     def varying(self) -> "Transitions":
         """The parts with a time axis; `None` in place of constants."""
@@ -113,8 +113,14 @@ class Transitions(NamedTuple):
 
     def map(self, function, *sequences) -> Array:
         """`function(matrix, offset, noise, *items)` for every step, vectorized."""
-        run = lambda part, *items: function(*self.at(part), *items)
-        return jax.vmap(run)(self.varying(), *sequences)
+        run = lambda own, part, *items: function(*own.at(part), *items)
+        part = self.varying()
+        own = self._replace(**{n: None for n in self._fields if getattr(part, n) is not None})
+        return over_time(run, self.matrix.shape[-1], own, part, *sequences)
+
+    def each(self, function, *sequences) -> Array:
+        """The same one step at a time, for functions of the matrix library."""
+        return jax.vmap(lambda part, *items: function(*self.at(part), *items))(self.varying(), *sequences)
 
 
 def transitions(system: System, t: int, mask: Bool[Array, "t"] | None) -> Transitions:
@@ -146,15 +152,17 @@ class Observations(NamedTuple):
         return self._replace(rows=rows, noise=self.noise if self.noise.ndim == 2 else None)
 
     def at(self, part: "Observations") -> tuple[Array, Array, Array]:
-        """`y`, rows and noise of one step; what is not seen has row 0 and noise 1, which says nothing."""
+        """`y`, rows and noise of one step (or, time last, of all); what is not seen has row 0 and noise 1."""
         rows = self.rows if part.rows is None else part.rows
         noise = self.noise if part.noise is None else part.noise
         return part.y, jnp.where(part.seen[:, None], rows, 0), jnp.where(part.seen, noise, 1)
 
     def map(self, function, *sequences) -> Array:
         """`function(y, rows, noise, *items)` for every step, vectorized."""
-        run = lambda part, *items: function(*self.at(part), *items)
-        return jax.vmap(run)(self.varying(), *sequences)
+        run = lambda own, part, *items: function(*own.at(part), *items)
+        part = self.varying()
+        own = self._replace(**{n: None for n in self._fields if getattr(part, n) is not None})
+        return over_time(run, max(self.rows.shape[-2:]), own, part, *sequences)
 
 
 def observations(system: System, y: Float[Array, "t d"], mask: Bool[Array, "t"] | None) -> Observations:
@@ -179,44 +187,44 @@ def observations(system: System, y: Float[Array, "t d"], mask: Bool[Array, "t"] 
 
 def _decorrelated(system: System, y: Array, seen: Array) -> tuple[Array, Array, Array]:
     r"""With $R = LDL^\top$ of what is seen: $L^{-1}y$, $L^{-1}C$ and $D$, for every step."""
-    t = y.shape[0]
+    t, d = y.shape
     each_step = lambda a: a if a.ndim == 3 else jnp.broadcast_to(a[None], (t, *a.shape))
     if system.emission_noise.ndim == 3:
-        inverse, pivots = jax.vmap(_unit_inverse)(system.emission_noise, seen)
+        inverse, pivots = over_time(
+            lambda _, noise, one: _unit_inverse(noise, one), d, None, system.emission_noise, seen
+        )
     else:
         partly = jnp.any(jnp.any(seen, axis=1) & ~jnp.all(seen, axis=1))
-        each = lambda noise, seen: jax.vmap(lambda one: _unit_inverse(noise, one))(seen)
+        each = lambda noise, seen: over_time(_unit_inverse, d, noise, seen)
 
         def once(noise, seen):
             found = _unit_inverse(noise, jnp.ones_like(seen[0]))
             return jax.tree_util.tree_map(lambda a: jnp.broadcast_to(a[None], (t, *a.shape)), found)
 
         inverse, pivots = jax.lax.cond(any_in_batch(partly), each, once, system.emission_noise, seen)
-    rows = jax.vmap(product)(inverse, each_step(system.emission))
-    return jax.vmap(product)(inverse, y), rows, pivots
+    mix = lambda _, inverse, rows, y: (times(inverse, rows), apply(inverse, y))
+    rows, y = over_time(mix, d, None, inverse, each_step(system.emission), y)
+    return y, rows, pivots
 
 
-def _unit_inverse(noise: Float[Array, "d d"], seen: Bool[Array, "d"]) -> tuple[Array, Array]:
+def _unit_inverse(noise: Array, seen: Array) -> tuple[Array, Array]:
     """The inverse of the unit lower factor of the noise among what is seen, and the pivots."""
     size = noise.shape[0]
-    eye = jnp.eye(size, dtype=noise.dtype)
-    noise = jnp.where(seen[:, None] & seen[None, :], noise, eye)
+    stay = identity(size, noise)
+    lower, pivots = factors(jnp.where(seen[:, None] & seen[None], noise, stay))
     if size > SMALL:
-        factor = cholesky(noise).factor
-        scale = jnp.diagonal(factor)
-        inverse = jax.scipy.linalg.solve_triangular(factor / scale[None, :], eye, lower=True, unit_diagonal=True)
-        return inverse, scale**2
-    unit, _, pivots = eliminate(noise, jnp.zeros((size, 0), noise.dtype), fully=False)
-    lower, inverse = jnp.triu(unit).T, eye
-    for j in range(size):
-        below = jnp.where(jnp.arange(size) > j, lower[:, j], 0)
-        inverse = inverse - outer(below, inverse[j])
-    return inverse, pivots
+        return solve_triangular(lower, stay, lower=True, unit_diagonal=True), pivots
+    rows = [jnp.broadcast_to(stay[i], lower.shape[1:]) for i in range(size)]
+    for i in range(size):
+        for j in range(i):
+            rows[i] = rows[i] - lower[i, j][None] * rows[j]
+    return jnp.stack(rows), pivots
 
 
 def _condensed(obs: Observations) -> Observations:
-    r"""More observations than states: the same information in p of them, $U z$ with $U^\top D U = \sum_j h_jh_j^\top/r_j$.
+    r"""More observations than states: the same information in p of them.
 
+    They observe $Uz$ with precisions $D$, where $U^\top D U = \sum_j h_jh_j^\top/r_j$.
     What they leave over, the residuals around the least-squares state, does not depend on the state.
     """
     # an exact observation (r = 0) among more of them than states: as exact as the dtype can tell
@@ -234,8 +242,9 @@ def _condensed(obs: Observations) -> Observations:
         fitted = lambda x: jnp.einsum("tp,tdp->td", x, obs.rows, precision="highest")
     nothing = ~jnp.any(obs.seen, axis=1)[:, None]
     information = jnp.where(nothing[:, :, None], jnp.eye(vector.shape[1], dtype=vector.dtype)[None], information)
-    best = jax.vmap(lambda a, b: solve(a, b[:, None])[:, 0])(information, vector)
-    rows, y, precision = jax.vmap(_condense)(information, best)
+    rows, best, y, precision = over_time(
+        lambda _, *normal: _condense(*normal), vector.shape[1], None, information, vector
+    )
     seen = (precision > 0) & ~nothing
     safe = jnp.where(seen, precision, 1)
     left = jnp.sum(weight * jnp.where(obs.seen, obs.y - fitted(best), 0) ** 2, axis=1)
@@ -243,11 +252,8 @@ def _condensed(obs: Observations) -> Observations:
     return Observations(jnp.where(seen, y, 0), seen, rows, 1 / safe, obs.constant - 0.5 * (scales + left))
 
 
-def _condense(information: Array, best: Array) -> tuple[Array, Array, Array]:
-    p = best.shape[0]
-    if p <= SMALL:
-        unit, _, precision = eliminate(information, jnp.zeros((p, 0), best.dtype), fully=False)
-        rows = jnp.triu(unit)
-    else:
-        rows, precision = cholesky(information).factor.T, jnp.ones(p, best.dtype)
-    return rows, product(rows, best), precision
+def _condense(information: Array, vector: Array) -> tuple[Array, Array, Array, Array]:
+    best = solve(information, vector[:, None])[:, 0]
+    lower, precision = factors(information)
+    rows = turned(lower)
+    return rows, best, apply(rows, best), precision
