@@ -171,8 +171,9 @@ class FactorAnalysis(AbstractFactorModel):
     `observation` is an `ML`, `MAP` or `Frozen` leaf of `LinearNormal` (or `LinearSphericalNormal`, which makes it
     probabilistic PCA; see `PPCA`); other leaves raise `TypeError`. Started well by `factor_analysis(key, xs, p)`.
     Missing (NaN) entries are integrated out exactly, in scores and in learning. Complete data enter EM as their second
-    moments only, so that a step costs the same for any number of events. Loadings are determined up to a rotation:
-    `rotated()` picks the varimax one.
+    moments only, so that a step costs the same for any number of events. Towards a Heywood case (a noise variance that
+    tends to its floor) EM creeps; `LBFGS` does not. Loadings are determined up to a rotation: `rotated()` picks the
+    varimax one.
 
     Cost: $dp^2 + p^3$ for all complete events and $dp$ for each; $dp^2 + p^3$ for each with missing entries; a step of
     EM from second moments $d^2p$. Reference: Bishop (2006), section 12.2.4; Rubin and Thayer (1982).
