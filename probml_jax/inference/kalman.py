@@ -200,7 +200,7 @@ def _smoothed(moves: Transitions, forward: riccati.Forward, parallel: bool) -> t
     last = forward.mean[-1], forward.covariance[-1]
     mean, covariance = affine.recursion(*back, last, reverse=True, parallel=parallel)
     mean, covariance = jnp.concatenate([mean, last[0][None]]), jnp.concatenate([covariance, last[1][None]])
-    return mean, covariance, covariance[1:] @ jnp.swapaxes(back.gain, 1, 2)
+    return mean, covariance, _lag_one(covariance, back.gain)
 
 
 def _smoothed_by_factors(moves: Transitions, forward: riccati.Forward) -> tuple[Array, Array, Array]:
@@ -229,7 +229,12 @@ def _smoothed_by_factors(moves: Transitions, forward: riccati.Forward) -> tuple[
     mean, factor = jax.lax.scan(step, last, (gain, offset, columns), reverse=True)[1]
     mean, factor = jnp.concatenate([mean, last[0][None]]), jnp.concatenate([factor, last[1][None]])
     covariance = factor @ jnp.swapaxes(factor, 1, 2)
-    return mean, covariance, covariance[1:] @ jnp.swapaxes(gain, 1, 2)
+    return mean, covariance, _lag_one(covariance, gain)
+
+
+def _lag_one(covariance: Array, gain: Array) -> Array:
+    r"""$\mathrm{Cov}(z_{s+1}, z_s) = P_{s+1}J_s^\top$."""
+    return over_time(lambda _, p, j: times(p, turned(j)), gain.shape[1], None, covariance[1:], gain)
 
 
 @_checked
@@ -371,10 +376,10 @@ def steady_state(system: System, *, max_doublings: int = 40) -> SteadyState:
     p, d = system.num_latents, system.num_features
     plain = system._replace(emission_offset=None, dynamics_offset=None, diffuse=None)
     _, moves, obs = _prepared(plain, jnp.zeros((1, d), system.initial_mean.dtype), None)
-    _, rows, noise = obs.at(jax.tree_util.tree_map(lambda a: a[0], obs.varying()))
-    nothing = jnp.zeros(p, rows.dtype)
-    one = riccati.element(moves.matrix, nothing, moves.noise, jnp.zeros(rows.shape[0], rows.dtype), rows, noise)
-    tolerance = 8 * jnp.finfo(rows.dtype).eps
+    look = obs.at(jax.tree_util.tree_map(lambda a: a[0], obs.varying()))
+    nothing = jnp.zeros(p, moves.matrix.dtype)
+    one = riccati.element(moves.matrix, nothing, moves.noise, *look)
+    tolerance = 8 * jnp.finfo(nothing.dtype).eps
 
     def moving(carry):
         stretch, before, rounds = carry
@@ -385,7 +390,7 @@ def steady_state(system: System, *, max_doublings: int = 40) -> SteadyState:
         stretch, _, rounds = carry
         return riccati.compose(stretch, stretch), stretch.covariance, rounds + 1
 
-    begin = one, jnp.full((p, p), jnp.inf, rows.dtype), jnp.zeros((), jnp.int32)
+    begin = one, jnp.full((p, p), jnp.inf, nothing.dtype), jnp.zeros((), jnp.int32)
     found, before, _ = jax.lax.while_loop(moving, double, begin)
     _, predicted = riccati.predict(nothing, found.covariance, moves.matrix, nothing, moves.noise)
     change = jnp.max(jnp.abs(found.covariance - before))

@@ -8,7 +8,7 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
 from .._linalg import cho_solve, matmul, symmetric
-from .small import SMALL, apply, congruence, diagonal, identity, inner, outer, root, solve, times, turned
+from .small import SMALL, apply, congruence, diagonal, identity, inner, outer, over_time, root, solve, times, turned
 from .system import Observations, Transitions
 
 
@@ -28,27 +28,29 @@ class Forward(NamedTuple):
 # ---------------------------------------------------------------------------------------------- one step
 
 
-def update(mean: Array, covariance: Array, y: Array, rows: Array, noise: Array) -> tuple[Array, Array, Array, Array]:
+def update(
+    mean: Array, covariance: Array, y: Array, rows: Array, noise: Array, seen: Array
+) -> tuple[Array, Array, Array, Array]:
     r"""Bayes' rule for observations with independent noise: mean, covariance, whitened innovations, $\log|S|$.
 
     Few observations enter one by one, so that nothing is factorized. The covariance is updated in Joseph's form
     $(I-kh^\top)P(I-kh^\top)^\top + rkk^\top$: an error in the gain $k$ counts squared.
     """
-    mean, covariance, error, scale = _updated(mean, covariance, y, rows, noise)
-    return mean, covariance, *_whitened(error, scale)
+    mean, covariance, error, scale = _updated(mean, covariance, y, rows, noise, seen)
+    return mean, covariance, *_whitened(error, scale, seen)
 
 
-def _updated(mean, covariance, y, rows, noise) -> tuple[Array, Array, Array, Array]:
-    """Mean, covariance, and independent innovations with their variances."""
+def _updated(mean, covariance, y, rows, noise, seen) -> tuple[Array, Array, Array, Array]:
+    """Mean, covariance, and independent innovations with their variances (of what is seen)."""
     if y.shape[0] > SMALL:
-        return _updated_together(mean, covariance, y, rows, noise)
+        return _updated_together(mean, covariance, y, *_masked(rows, noise, seen))
     errors, scales, tiny = [], [], jnp.finfo(y.dtype).tiny
     for j in range(y.shape[0]):
         h = rows[j]
         cross = apply(covariance, h)
         scale = inner(h, cross) + noise[j]
-        # an exact observation of what is known exactly has scale 0 and cross 0: nothing to learn
-        gain = cross / jnp.maximum(scale, tiny)[None]
+        # nothing is learned from what is not seen, nor from an exact observation of what is known (scale 0, cross 0)
+        gain = cross * jnp.where(seen[j], 1 / jnp.maximum(scale, tiny), 0)[None]
         error = y[j] - inner(h, mean)
         reduced = covariance - outer(gain, cross)
         covariance = reduced - outer(apply(reduced, h) - noise[j][None] * gain, gain)
@@ -58,8 +60,14 @@ def _updated(mean, covariance, y, rows, noise) -> tuple[Array, Array, Array, Arr
     return mean, covariance, jnp.stack(errors), jnp.stack(scales)
 
 
-def _whitened(error: Array, scale: Array) -> tuple[Array, Array]:
+def _masked(rows: Array, noise: Array, seen: Array) -> tuple[Array, Array]:
+    """Rows 0 and noise 1 for what is not seen: it says nothing."""
+    return jnp.where(seen[:, None], rows, 0), jnp.where(seen, noise, 1)
+
+
+def _whitened(error: Array, scale: Array, seen: Array) -> tuple[Array, Array]:
     """Innovations of variance one, and the logarithm of the variances' product; infinite for an impossible one."""
+    error, scale = jnp.where(seen, error, 0), jnp.where(seen, scale, 1)
     positive = scale > 0
     safe = jnp.where(positive, scale, 1)
     log_det = jnp.sum(jnp.where(positive, jnp.log(safe), jnp.where(error != 0, jnp.inf, 0)), axis=0)
@@ -99,8 +107,9 @@ class Influence(NamedTuple):
     error: Float[Array, "q"]
 
 
-def influence(mean: Array, covariance: Array, y: Array, rows: Array, noise: Array) -> Influence:
+def influence(mean: Array, covariance: Array, y: Array, rows: Array, noise: Array, seen: Array) -> Influence:
     """The observations of one step all together, given the predicted state."""
+    rows, noise = _masked(rows, noise, seen)
     q, p = rows.shape[:2]
     spread = congruence(rows, covariance) + diagonal(noise)
     batch = jnp.broadcast_shapes(spread.shape[2:], y.shape[1:])
@@ -126,7 +135,7 @@ def joseph(start: tuple[Array, Array], moves: Transitions, obs: Observations) ->
 
     look = obs.varying()._replace(constant=None)
     mean, covariance, error, scale = jax.lax.scan(step, start, (moves.varying(), look))[1]
-    return Forward(mean, covariance, *jax.vmap(_whitened)(error, scale))
+    return Forward(mean, covariance, *over_time(lambda _, *items: _whitened(*items), 1, None, error, scale, obs.seen))
 
 
 # ---------------------------------------------------------------------------------------------- square root
@@ -146,7 +155,8 @@ def square_root(start: tuple[Array, Array], moves: Transitions, obs: Observation
     def step(carry, inputs):
         move, look = inputs
         mean, factor = carry
-        y, rows, noise = obs.at(look)
+        y, rows, noise, seen = obs.at(look)
+        rows, noise = _masked(rows, noise, seen)
         q = y.shape[0]
         deviation = jnp.sqrt(noise)
         above = jnp.concatenate([jnp.diag(deviation), times(rows, factor)], axis=1)
@@ -181,12 +191,14 @@ class Element(NamedTuple):
     information: Array
 
 
-def element(matrix: Array, offset: Array, noise: Array, y: Array, rows: Array, row_noise: Array) -> Element:
+def element(
+    matrix: Array, offset: Array, noise: Array, y: Array, rows: Array, row_noise: Array, seen: Array
+) -> Element:
     """One transition and the observations after it."""
-    seen = influence(offset, noise, y, rows, row_noise)
-    mean, covariance, _, _ = _updated(offset, noise, y, rows, row_noise)
-    vector, information = apply(turned(matrix), seen.pull), congruence(turned(matrix), seen.information)
-    return Element(times(seen.keep, matrix), mean, covariance, vector, information)
+    look = influence(offset, noise, y, rows, row_noise, seen)
+    mean, covariance, _, _ = _updated(offset, noise, y, rows, row_noise, seen)
+    vector, information = apply(turned(matrix), look.pull), congruence(turned(matrix), look.information)
+    return Element(times(look.keep, matrix), mean, covariance, vector, information)
 
 
 def compose(first: Element, second: Element) -> Element:
@@ -212,7 +224,7 @@ def parallel(start: tuple[Array, Array], moves: Transitions, obs: Observations) 
     mean, covariance = start
     shifted = jax.tree_util.tree_map(lambda a: jnp.roll(a, 1, axis=0), moves.varying())
     steps = jnp.arange(obs.y.shape[0])
-    looks = obs.map(lambda y, h, r, _: (y, h, r), steps)
+    looks = obs.map(lambda *look: look[:4], steps)
     before = {name: part for name, part in zip(shifted._fields, shifted, strict=True) if part is not None}
     elements = moves._replace(**before).map(element, *looks)
     # the first step has no transition before it: its element is the posterior of the initial state itself
@@ -223,7 +235,7 @@ def parallel(start: tuple[Array, Array], moves: Transitions, obs: Observations) 
     elements = jax.tree_util.tree_map(lambda a, b: jnp.concatenate([b[None], a[1:]]), elements, begin)
     found = jax.lax.associative_scan(jax.vmap(compose), elements)
     means, covariances = predictions(start, moves, found.mean, found.covariance)
-    _, _, innovation, log_det = obs.map(lambda y, h, r, m, c: update(m, c, y, h, r), means, covariances)
+    _, _, innovation, log_det = obs.map(lambda *look: update(*look[4:], *look[:4]), means, covariances)
     return Forward(found.mean, found.covariance, innovation, log_det)
 
 

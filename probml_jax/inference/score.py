@@ -66,7 +66,7 @@ def _gradient(start: Any, moves: Transitions, obs: Observations, forward: riccat
     Reference: Koopman and Shephard (1992); Durbin and Koopman (2012), section 7.3.
     """
     means, covariances = riccati.predictions(start, moves, forward.mean, forward.covariance)
-    look = obs.map(lambda y, h, r, m, c: riccati.influence(m, c, y, h, r), means, covariances)
+    look = obs.map(lambda *look: riccati.influence(*look[4:], *look[:4]), means, covariances)
     through = moves.map(lambda a, b, q, keep: times(turned(keep), turned(a)), look.keep)
     nothing = jnp.zeros_like(start[0]), jnp.zeros_like(start[1])
     r, n = affine.recursion(through, look.pull, look.information, nothing, reverse=True, parallel=parallel)

@@ -151,14 +151,13 @@ class Observations(NamedTuple):
         rows = self.rows if self.rows.ndim == 3 else None
         return self._replace(rows=rows, noise=self.noise if self.noise.ndim == 2 else None)
 
-    def at(self, part: "Observations") -> tuple[Array, Array, Array]:
-        """`y`, rows and noise of one step (or, time last, of all); what is not seen has row 0 and noise 1."""
+    def at(self, part: "Observations") -> tuple[Array, Array, Array, Array]:
+        """`y`, rows, noise and what is seen at one step (or, time last, at all)."""
         rows = self.rows if part.rows is None else part.rows
-        noise = self.noise if part.noise is None else part.noise
-        return part.y, jnp.where(part.seen[:, None], rows, 0), jnp.where(part.seen, noise, 1)
+        return part.y, rows, self.noise if part.noise is None else part.noise, part.seen
 
     def map(self, function, *sequences) -> Array:
-        """`function(y, rows, noise, *items)` for every step, vectorized."""
+        """`function(y, rows, noise, seen, *items)` for every step, vectorized."""
         run = lambda own, part, *items: function(*own.at(part), *items)
         part = self.varying()
         own = self._replace(**{n: None for n in self._fields if getattr(part, n) is not None})
