@@ -15,7 +15,7 @@ from ..inference.subspace import leading_rows
 from .moments import check_size, weighted_moments
 
 _METHODS = ("auto", "svd", "eigen", "randomized")
-_OVERSAMPLES, _ITERATIONS = 10, 5
+_OVERSAMPLES, _ITERATIONS = 10, 7
 
 
 class PCA(eqx.Module):
@@ -55,7 +55,8 @@ class PCA(eqx.Module):
         - `method`: "eigen" of the covariance (of the $n \times n$ products of events when $d > n$): quickest, and exact
           to the square root of resolution in components that are tiny against the first; "svd" of the data: exact in
           all; "randomized" subspace iteration, for a few components of large matrices, wants a `key`. "auto" takes
-          "eigen" for tall data ($n \ge 10d$) and "svd" otherwise.
+          "eigen" where one side of `xs` is four times the other and at most half of the components are wanted, and
+          "svd" otherwise.
         - `weights`: real sample weights `(n,)`; a whole weight is a repetition.
 
         NaN entries raise `ValueError`: `PPCA` integrates them out. So do infinities, and `num_components` above
@@ -70,7 +71,8 @@ class PCA(eqx.Module):
         if method == "randomized" and key is None:
             raise ValueError("method='randomized' draws random directions: a key is wanted, key=jr.key(0).")
         if method == "auto":
-            method = "eigen" if xs.shape[0] >= 10 * xs.shape[1] else "svd"
+            less, more = sorted(xs.shape)
+            method = "eigen" if more >= 4 * less and 2 * num_components <= less else "svd"
         found = _principal(xs, weights, num_components, method, key)
         _check_complete(found.mean, xs)
         return found
