@@ -1,4 +1,4 @@
-"""Sequence models: Markov chains, n-gram language models, hidden Markov models, MEMMs and CRFs."""
+"""Sequence models: Markov chains, n-gram language models, hidden Markov models, MEMMs, CRFs, linear dynamics."""
 
 from .alignment import align_states as align_states
 from .alignment import permute_states as permute_states
@@ -28,6 +28,8 @@ from .grammar import Constraints as Constraints
 from .grammar import bilou_constraints as bilou_constraints
 from .grammar import bio_constraints as bio_constraints
 from .hmm import HMM as HMM
+from .linear_dynamical_system import Forecast as Forecast
+from .linear_dynamical_system import LinearDynamicalSystem as LinearDynamicalSystem
 from .markov_chain import MarkovChain as MarkovChain
 from .memm import MEMM as MEMM
 from .ngram import NGram as NGram
@@ -40,6 +42,13 @@ from .scores import EmissionScores as EmissionScores
 from .scores import SparseFeatures as SparseFeatures
 from .scores import SparseScores as SparseScores
 from .scores import SumScores as SumScores
+from .structural import autoregressive as autoregressive
+from .structural import combine as combine
+from .structural import constant_velocity as constant_velocity
+from .structural import linear_dynamical_system as linear_dynamical_system
+from .structural import local_level as local_level
+from .structural import local_trend as local_trend
+from .structural import seasonal as seasonal
 from .tagger import AbstractTagger as AbstractTagger
 from .tagger import Complete as Complete
 from .vocabulary import Vocabulary as Vocabulary
