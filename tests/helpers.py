@@ -304,6 +304,18 @@ def _symbol_hmm(dtype):
     return pml.sequences.categorical_hmm(jr.key(0), data, 2, 3, estimate="bayes", dtype=dtype), data
 
 
+def _dynamics(dtype):
+    data = _ragged(dtype)
+    return pml.sequences.linear_dynamical_system(jr.key(0), data, 2, noise="full", estimate="map"), data
+
+
+def _level(dtype):
+    """A random walk per row, with holes: dynamics that are known but for their scales, and a diffuse start."""
+    xs = np.cumsum(np.random.default_rng(13).normal(size=(12, 9, 1)), axis=1)
+    xs = _with_holes(jnp.asarray(xs + np.random.default_rng(14).normal(size=xs.shape), dtype))
+    return pml.sequences.local_level(xs), xs
+
+
 def _gapped_chain(dtype):
     return pml.sequences.MarkovChain.from_data(_symbols(), 3, smoothing=1.0, estimate="map", dtype=dtype), _symbols()
 
@@ -363,6 +375,8 @@ MODELS = {
     "gaussian_hmm": _hmm,
     "categorical_hmm_bayes": _symbol_hmm,
     "markov_chain": _gapped_chain,
+    "linear_dynamical_system": _dynamics,
+    "local_level": _level,
     "kmeans": _built(pml.mixtures.kmeans, _clusters),
     "factor_analysis_missing_map": _factors(holes=True, estimate="map"),
     "factor_analysis_ml": _factors(1),  # two factors of five features end in a Heywood case, where EM creeps

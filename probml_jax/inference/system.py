@@ -1,6 +1,7 @@
 """A linear-Gaussian state-space system as arrays, and its observations in the form that the filters work on."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -111,14 +112,14 @@ class Transitions(NamedTuple):
         parts = [a if a.ndim > rank else None for a, rank in zip(self[:3], ranks, strict=True)]
         return Transitions(*parts, self.live)
 
-    def map(self, function, *sequences) -> Array:
+    def map(self, function: Callable, *sequences: Any) -> Any:
         """`function(matrix, offset, noise, *items)` for every step, vectorized."""
         run = lambda own, part, *items: function(*own.at(part), *items)
         part = self.varying()
         own = self._replace(**{n: None for n in self._fields if getattr(part, n) is not None})
         return over_time(run, self.matrix.shape[-1], own, part, *sequences)
 
-    def each(self, function, *sequences) -> Array:
+    def each(self, function: Callable, *sequences: Any) -> Any:
         """The same one step at a time, for functions of the matrix library."""
         return jax.vmap(lambda part, *items: function(*self.at(part), *items))(self.varying(), *sequences)
 
@@ -156,7 +157,7 @@ class Observations(NamedTuple):
         rows = self.rows if part.rows is None else part.rows
         return part.y, rows, self.noise if part.noise is None else part.noise, part.seen
 
-    def map(self, function, *sequences) -> Array:
+    def map(self, function: Callable, *sequences: Any) -> Any:
         """`function(y, rows, noise, seen, *items)` for every step, vectorized."""
         run = lambda own, part, *items: function(*own.at(part), *items)
         part = self.varying()

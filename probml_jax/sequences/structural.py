@@ -160,28 +160,29 @@ def _with_prior(member: Any, estimate: str, strength: float) -> AbstractEstimate
 # ---------------------------------------------------------------------------------------------- structural time series
 
 
-def _spread_of(ys: Any) -> tuple[float, Any]:
-    """A typical size of steps in the data, and their dtype; one and the default float without data."""
+def _spread_of(ys: Any) -> tuple[float, float, Any]:
+    """A typical size of steps in the data, one of the data themselves, and their dtype; ones without data."""
     if ys is None:
-        return 1.0, jnp.result_type(float)
+        return 1.0, 1.0, jnp.result_type(float)
     values = np.asarray(ys[0] if isinstance(ys, tuple) else ys)
-    values = values[None] if values.ndim == 2 else values
-    steps = np.diff(values.astype(np.float64), axis=1)
-    size = float(np.nanstd(steps)) if np.isfinite(steps).any() else 1.0
-    return size or 1.0, values.dtype
+    check_rank("ys", values, 3, "(n, t, 1); one series is ys[None]")
+    if values.shape[2] != 1:
+        raise ValueError(f"ys has {values.shape[2]} features; a structural component has one.")
+    size = lambda a: float(np.sqrt(np.nanmean(a**2))) if np.isfinite(a).any() else 1.0
+    exact = values.astype(np.float64)
+    return size(np.diff(exact, axis=1)) or 1.0, size(exact) or 1.0, values.dtype
 
 
-def _component(matrix, scale, loading, noise_scale, dtype, *, free=None, diffuse=True, vague=None, parts=None):
+def _component(matrix, scale, loading, noise_scale, dtype, *, free=None, diffuse=True, start=1.0, parts=None):
     """One series of one feature: fixed dynamics with the given noise, fixed loading, learned scales."""
     array = lambda a: jnp.asarray(np.asarray(a, np.float64), dtype)
     p = len(matrix)
     nothing = np.zeros((p, p + 1), bool) if free is None else free
     dynamics = LinearNormal(array(matrix), array(np.zeros(p)), array(scale), free=nothing)
     emission = LinearNormal(array([loading]), array([0.0]), array([noise_scale]), free=np.zeros((1, p + 1), bool))
-    size = 1.0 if vague is None else vague
-    start = Frozen(ML(MultivariateNormal(array(np.zeros(p)), array(size**2 * np.eye(p)))))
+    first = Frozen(ML(MultivariateNormal(array(np.zeros(p)), array(start**2 * np.eye(p)))))
     unknown = jnp.ones(p, bool) if diffuse else None
-    return LinearDynamicalSystem(start, ML(dynamics), ML(emission), unknown, parts or (p,))
+    return LinearDynamicalSystem(first, ML(dynamics), ML(emission), unknown, parts or (p,))
 
 
 def local_level(ys: Any = None) -> LinearDynamicalSystem:
@@ -193,7 +194,7 @@ def local_level(ys: Any = None) -> LinearDynamicalSystem:
     >>> local_level().num_latents
     1
     """
-    size, dtype = _spread_of(ys)
+    size, _, dtype = _spread_of(ys)
     return _component([[1.0]], [0.5 * size], [1.0], size, dtype)
 
 
@@ -204,7 +205,7 @@ def local_trend(ys: Any = None, *, smooth: bool = False) -> LinearDynamicalSyste
     `smooth` leaves the level without noise of its own (an integrated random walk). Scales are learned; the start is
     diffuse.
     """
-    size, dtype = _spread_of(ys)
+    size, _, dtype = _spread_of(ys)
     scale = [0.0 if smooth else 0.5 * size, 0.1 * size]
     return _component([[1.0, 1.0], [0.0, 1.0]], scale, [1.0, 0.0], size, dtype)
 
@@ -217,7 +218,7 @@ def seasonal(period: int, ys: Any = None) -> LinearDynamicalSystem:
     """
     if period < 2:
         raise ValueError(f"period must be at least 2; got {period}.")
-    size, dtype = _spread_of(ys)
+    size, _, dtype = _spread_of(ys)
     p = period - 1
     matrix = np.eye(p, k=-1)
     matrix[0] = -1.0
@@ -227,12 +228,12 @@ def seasonal(period: int, ys: Any = None) -> LinearDynamicalSystem:
 def autoregressive(order: int, ys: Any = None, *, noisy: bool = False) -> LinearDynamicalSystem:
     r"""$y_s = \sum_j \phi_jy_{s-j} + N(0, \sigma^2)$, coefficients and scale learned, in companion form.
 
-    `noisy` adds observation noise (as does `combine` with another component). The first `order` states are vague:
-    ten times as wide as the data, not diffuse.
+    `noisy` adds observation noise (as does `combine` with another component). The values before the series are taken
+    to be independent and as large as the data, not diffuse.
     """
     if order < 1:
         raise ValueError(f"order must be at least 1; got {order}.")
-    size, dtype = _spread_of(ys)
+    size, level, dtype = _spread_of(ys)
     matrix = np.eye(order, k=-1)
     matrix[0, 0] = 0.5
     free = np.zeros((order, order + 1), bool)
@@ -240,7 +241,7 @@ def autoregressive(order: int, ys: Any = None, *, noisy: bool = False) -> Linear
     scale = [size, *[0.0] * (order - 1)]
     loading = np.eye(order)[0]
     return _component(
-        matrix, scale, loading, 0.5 * size if noisy else 0.0, dtype, free=free, diffuse=False, vague=10.0 * size
+        matrix, scale, loading, 0.5 * size if noisy else 0.0, dtype, free=free, diffuse=False, start=level
     )
 
 
