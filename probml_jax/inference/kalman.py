@@ -13,13 +13,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Bool, Float
 
 from .._typing import PRNGKey, Scalar
-from . import affine, diffuse, riccati, score
-from .small import apply, congruence, identity, over_time, root, solve, times, turned
-from .system import Observations, System, Transitions, check_system, observations, transitions
+from .._validate import as_float
+from . import affine, diffuse, riccati, score, smoothing
+from .small import apply, congruence, over_time, root, solve, times
+from .system import Observations, System, Transitions, as_system, check_system, observations, transitions
 
 __all__ = [
     "Filtered",
@@ -72,12 +72,16 @@ def _checked(function: Callable) -> Callable:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        given = signature.bind(*args, **kwargs).arguments
+        bound = signature.bind(*args, **kwargs)
+        given = bound.arguments
+        given["system"] = as_system(given["system"])
+        if "y" in given:
+            given["y"] = as_float(given["y"], "y")
         y, mask = given.get("y"), given.get("mask")
         check_system(given["system"], None if function.__name__ == "step" else y)
         if mask is not None and mask.shape != y.shape[:1]:
             raise ValueError(f"mask has shape {mask.shape}; wanted {y.shape[:1]}.")
-        return compiled(*args, **kwargs)
+        return compiled(*bound.args, **bound.kwargs)
 
     return call
 
@@ -172,71 +176,6 @@ def filter(
 # ---------------------------------------------------------------------------------------------- smoother
 
 
-class _Backward(NamedTuple):
-    r"""$p(z_s \mid z_{s+1}, y_{1:s}) = N(J_sz_{s+1} + c_s, M_s)$ for the steps before the last."""
-
-    gain: Float[Array, "steps p p"]
-    offset: Float[Array, "steps p"]
-    spread: Float[Array, "steps p p"]
-
-
-def _backward(moves: Transitions, forward: riccati.Forward) -> _Backward:
-    def one(matrix, offset, noise, mean, covariance):
-        half = times(matrix, covariance)
-        gain = turned(solve(times(half, turned(matrix)) + noise, half))
-        keep = identity(mean.shape[0], covariance) - times(gain, matrix)
-        # a sum of squares, not a difference: it stays positive when the future says much more than the past
-        spread = congruence(keep, covariance) + congruence(gain, noise)
-        return _Backward(gain, mean - apply(gain, apply(matrix, mean) + offset), spread)
-
-    found = moves.map(one, forward.mean, forward.covariance)
-    return jax.tree_util.tree_map(lambda a: a[:-1], found)
-
-
-def _smoothed(moves: Transitions, forward: riccati.Forward, parallel: bool) -> tuple[Array, Array, Array]:
-    if forward.factor is not None:
-        return _smoothed_by_factors(moves, forward)
-    back = _backward(moves, forward)
-    last = forward.mean[-1], forward.covariance[-1]
-    mean, covariance = affine.recursion(*back, last, reverse=True, parallel=parallel)
-    mean, covariance = jnp.concatenate([mean, last[0][None]]), jnp.concatenate([covariance, last[1][None]])
-    return mean, covariance, _lag_one(covariance, back.gain)
-
-
-def _smoothed_by_factors(moves: Transitions, forward: riccati.Forward) -> tuple[Array, Array, Array]:
-    def one(matrix, offset, noise, mean, factor):
-        # triangularizing the factor of the pair (next state, this one) leaves that of their conditional: no differences
-        p = mean.shape[0]
-        above = jnp.concatenate([times(matrix, factor), root(noise)], axis=1)
-        below = jnp.concatenate([factor, jnp.zeros_like(factor)], axis=1)
-        whole = riccati.triangular(jnp.concatenate([above, below]))
-        ahead, cross = whole[:p, :p], whole[p:, :p]
-        size = jnp.abs(jnp.diagonal(ahead))
-        there = size > p * jnp.finfo(size.dtype).eps * jnp.linalg.norm(ahead, axis=1)
-        ahead = jnp.where(jnp.diag(~there), 1, ahead)
-        gain = solve_triangular(ahead, jnp.where(there[:, None], cross.T, 0), lower=True, trans=1).T
-        return gain, mean - apply(gain, apply(matrix, mean) + offset), whole[p:, p:]
-
-    gain, offset, columns = jax.tree_util.tree_map(lambda a: a[:-1], moves.each(one, forward.mean, forward.factor))
-
-    def step(carry, inputs):
-        mean, factor = carry
-        j, c, own = inputs
-        new = apply(j, mean) + c, riccati.triangular(jnp.concatenate([own, times(j, factor)], axis=1))
-        return new, new
-
-    last = forward.mean[-1], forward.factor[-1]
-    mean, factor = jax.lax.scan(step, last, (gain, offset, columns), reverse=True)[1]
-    mean, factor = jnp.concatenate([mean, last[0][None]]), jnp.concatenate([factor, last[1][None]])
-    covariance = factor @ jnp.swapaxes(factor, 1, 2)
-    return mean, covariance, _lag_one(covariance, gain)
-
-
-def _lag_one(covariance: Array, gain: Array) -> Array:
-    r"""$\mathrm{Cov}(z_{s+1}, z_s) = P_{s+1}J_s^\top$."""
-    return over_time(lambda _, p, j: times(p, turned(j)), gain.shape[1], None, covariance[1:], gain)
-
-
 @_checked
 def smooth(
     system: System,
@@ -254,12 +193,12 @@ def smooth(
     run = _runner(form, parallel)
     if system.diffuse is None:
         forward = run(start, moves, obs)
-        return Smoothed(*_smoothed(moves, forward, parallel), _total(forward, obs))
+        return Smoothed(*smoothing.smoothed(moves, forward, parallel), _total(forward, obs))
     forward, unknown, _ = _resolved(run, system, start, moves, obs)
-    mean, covariance, cross = _smoothed(moves, forward, parallel)
+    mean, covariance, cross = smoothing.smoothed(moves, forward, parallel)
 
     def effect(start, moves, obs):
-        return _smoothed(moves, run(start, moves, obs), parallel)[0]
+        return smoothing.smoothed(moves, run(start, moves, obs), parallel)[0]
 
     effects = diffuse.columns(effect, diffuse.known(start[1], system.diffuse), system.diffuse, moves, obs)
     effects = jnp.swapaxes(effects, 0, 1)
@@ -290,7 +229,7 @@ def sample(
         _, unknown, _ = _resolved(run, system, start, moves, obs)
         drawn = unknown.estimate + root(unknown.covariance) @ jr.normal(first, start[0].shape, start[0].dtype)
         forward = run((start[0] + drawn, diffuse.known(start[1], system.diffuse)), moves, obs)
-    back = _backward(moves, forward)
+    back = smoothing.backward(moves, forward)
     noise = jr.normal(path, forward.mean.shape, forward.mean.dtype)
     last = forward.mean[-1] + apply(root(forward.covariance[-1]), noise[-1])
     offset = back.offset + over_time(lambda _, m, e: apply(root(m), e), noise.shape[1], None, back.spread, noise[:-1])

@@ -10,7 +10,7 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Bool, Float
 
 from .._special import LOG_2PI, any_in_batch
-from .._validate import check_positive_definite, check_rank, check_shape, is_concrete
+from .._validate import as_float, check_positive_definite, check_rank, check_shape, is_concrete
 from .small import SMALL, apply, factors, identity, over_time, solve, times, turned
 
 
@@ -42,6 +42,14 @@ class System(NamedTuple):
     @property
     def num_features(self) -> int:
         return self.emission.shape[-2]
+
+
+def as_system(system: System) -> System:
+    """A system of JAX arrays, whatever arrays it was made of."""
+    parts = zip(System._fields, system, strict=True)
+    return System(
+        *[jnp.asarray(a, bool) if name == "diffuse" and a is not None else as_float(a, name) for name, a in parts]
+    )
 
 
 def check_system(system: System, y: Array | None = None) -> None:

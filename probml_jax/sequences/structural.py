@@ -164,12 +164,12 @@ def _spread_of(ys: Any) -> tuple[float, float, Any]:
     """A typical size of steps in the data, one of the data themselves, and their dtype; ones without data."""
     if ys is None:
         return 1.0, 1.0, jnp.result_type(float)
-    values = np.asarray(ys[0] if isinstance(ys, tuple) else ys)
+    values = jnp.asarray(ys[0] if isinstance(ys, tuple) else ys)
     check_rank("ys", values, 3, "(n, t, 1); one series is ys[None]")
     if values.shape[2] != 1:
         raise ValueError(f"ys has {values.shape[2]} features; a structural component has one.")
     size = lambda a: float(np.sqrt(np.nanmean(a**2))) if np.isfinite(a).any() else 1.0
-    exact = values.astype(np.float64)
+    exact = np.asarray(values, np.float64)
     return size(np.diff(exact, axis=1)) or 1.0, size(exact) or 1.0, values.dtype
 
 
