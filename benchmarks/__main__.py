@@ -14,7 +14,7 @@ import jax
 
 from benchmarks.timing import table
 
-ALL = ("mixtures", "conjugate", "sequences", "crf", "factors")
+ALL = ("mixtures", "conjugate", "sequences", "crf", "factors", "kalman")
 
 
 def main(names: list[str], data_dir: pathlib.Path | None) -> None:

@@ -119,7 +119,7 @@ def log_likelihood(
 
     >>> walk = System(jnp.zeros(1), jnp.eye(1), jnp.eye(1), jnp.eye(1), jnp.eye(1), jnp.ones(1))
     >>> round(float(log_likelihood(walk, jnp.array([[1.0], [jnp.nan], [2.0]]))), 4)
-    -3.2862
+    -3.3823
     """
     start, moves, obs = _prepared(system, y, mask)
     if system.diffuse is None:

@@ -8,7 +8,7 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
 from .._linalg import cho_solve, matmul, symmetric
-from .small import SMALL, apply, congruence, diagonal, identity, inner, outer, over_time, root, solve, times, turned
+from .small import SMALL, apply, congruence, diagonal, identity, inner, outer, root, solve, times, turned
 from .system import Observations, Transitions
 
 
@@ -126,16 +126,24 @@ def influence(mean: Array, covariance: Array, y: Array, rows: Array, noise: Arra
 
 
 def joseph(start: tuple[Array, Array], moves: Transitions, obs: Observations) -> Forward:
-    """A scan of `update` and `predict`."""
+    """A scan of `update` and `predict` that leaves predicted moments; what each observation did to them follows for
+    all steps at once."""
 
-    def step(carry, inputs):
-        move, look = inputs
-        mean, covariance, error, scale = _updated(*carry, *obs.at(look))
-        return predict(mean, covariance, *moves.at(move)), (mean, covariance, error, scale)
+    def ahead(obs: Observations) -> tuple[Array, Array]:
+        def step(carry, inputs):
+            move, look = inputs
+            mean, covariance, _, _ = _updated(*carry, *obs.at(look))
+            return predict(mean, covariance, *moves.at(move)), carry
 
-    look = obs.varying()._replace(constant=None)
-    mean, covariance, error, scale = jax.lax.scan(step, start, (moves.varying(), look))[1]
-    return Forward(mean, covariance, *over_time(lambda _, *items: _whitened(*items), 1, None, error, scale, obs.seen))
+        look = obs.varying()._replace(constant=None)
+        return jax.lax.scan(step, start, (moves.varying(), look))[1]
+
+    if obs.common is None:
+        means, covariances = ahead(obs)
+    else:
+        alike = obs._replace(rows=obs.common[0], noise=obs.common[1])
+        means, covariances = jax.lax.cond(obs.partial, lambda: ahead(obs), lambda: ahead(alike))
+    return Forward(*obs.map(lambda *look: update(*look[4:], *look[:4]), means, covariances))
 
 
 # ---------------------------------------------------------------------------------------------- square root

@@ -58,6 +58,7 @@ class LinearDynamicalSystem(AbstractLatentModel):
 
     Cost: $O(t(p^3 + dp^2))$ per series. Reference: Murphy (2023), section 29.6; Ghahramani and Hinton (1996).
 
+    >>> import jax.random as jr
     >>> from probml_jax import sequences
     >>> ys = jr.normal(jr.key(0), (3, 50, 2))
     >>> lds = sequences.linear_dynamical_system(jr.key(1), ys, num_latents=2)
