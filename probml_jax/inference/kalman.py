@@ -15,11 +15,12 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Float
 
+from .._special import missing_in_batch
 from .._typing import PRNGKey, Scalar
 from .._validate import as_float
 from . import affine, diffuse, riccati, score, smoothing
 from .small import apply, congruence, over_time, root, solve, times
-from .system import Observations, System, Transitions, as_system, check_system, observations, transitions
+from .system import Observations, System, as_system, check_system, observations, transitions
 
 __all__ = [
     "Filtered",
@@ -86,9 +87,13 @@ def _checked(function: Callable) -> Callable:
     return call
 
 
-def _prepared(system: System, y: Array, mask: Array | None) -> tuple[tuple[Array, Array], Transitions, Observations]:
-    start = system.initial_mean, system.initial_covariance
-    return start, transitions(system, y.shape[0], mask), observations(system, y, mask)
+def _asked(function: Callable, system: System, y: Array, mask: Array | None) -> Any:
+    """`function(start, moves, obs)`, twice compiled: series without gaps share all covariances of a batch."""
+    start, moves = (system.initial_mean, system.initial_covariance), transitions(system, y.shape[0], mask)
+    run = lambda complete: lambda y: function(start, moves, observations(system, y, mask, complete=complete))
+    if mask is not None:
+        return run(False)(y)
+    return jax.lax.cond(missing_in_batch(y), run(False), run(True), y)
 
 
 def _runner(form: str, parallel: bool):
@@ -121,11 +126,14 @@ def log_likelihood(
     >>> round(float(log_likelihood(walk, jnp.array([[1.0], [jnp.nan], [2.0]]))), 4)
     -3.3823
     """
-    start, moves, obs = _prepared(system, y, mask)
-    if system.diffuse is None:
-        return score.log_evidence(start, moves, obs, parallel) + jnp.sum(obs.constant)
-    forward, unknown, _ = _resolved(_runner("joseph", parallel), system, start, moves, obs)
-    return _total(forward, obs) - 0.5 * unknown.log_det
+
+    def value(start, moves, obs):
+        if system.diffuse is None:
+            return score.log_evidence(start, moves, obs, parallel) + jnp.sum(obs.constant)
+        forward, unknown, _ = _resolved(_runner("joseph", parallel), system, start, moves, obs)
+        return _total(forward, obs) - 0.5 * unknown.log_det
+
+    return _asked(value, system, y, mask)
 
 
 def _resolved(run, system: System, start, moves, obs):
@@ -157,20 +165,23 @@ def filter(
 
     With a diffuse start, variances are infinite until the observations determine the state.
     """
-    start, moves, obs = _prepared(system, y, mask)
     run = _runner(form, parallel)
-    if system.diffuse is None:
-        forward = run(start, moves, obs)
-        return Filtered(forward.mean, forward.covariance, _total(forward, obs))
-    forward, unknown, effects = _resolved(run, system, start, moves, obs)
-    seen = effects.innovation
-    information = jnp.cumsum(jnp.einsum("itq,jtq->tij", seen, seen, precision="highest"), axis=0)
-    vector = -jnp.cumsum(jnp.einsum("itq,tq->ti", seen, forward.innovation, precision="highest"), axis=0)
-    so_far = jax.vmap(diffuse.determine, in_axes=(0, 0, None))(information, vector, system.diffuse)
-    columns = jnp.swapaxes(effects.mean, 0, 1)
-    mean = forward.mean + jnp.einsum("tip,ti->tp", columns, so_far.estimate)
-    covariance = forward.covariance + jax.vmap(diffuse.spread)(columns, so_far)
-    return Filtered(mean, covariance, _total(forward, obs) - 0.5 * unknown.log_det)
+
+    def filtered(start, moves, obs):
+        if system.diffuse is None:
+            forward = run(start, moves, obs)
+            return Filtered(forward.mean, forward.covariance, _total(forward, obs))
+        forward, unknown, effects = _resolved(run, system, start, moves, obs)
+        seen = effects.innovation
+        information = jnp.cumsum(jnp.einsum("itq,jtq->tij", seen, seen, precision="highest"), axis=0)
+        vector = -jnp.cumsum(jnp.einsum("itq,tq->ti", seen, forward.innovation, precision="highest"), axis=0)
+        so_far = jax.vmap(diffuse.determine, in_axes=(0, 0, None))(information, vector, system.diffuse)
+        columns = jnp.swapaxes(effects.mean, 0, 1)
+        mean = forward.mean + jnp.einsum("tip,ti->tp", columns, so_far.estimate)
+        covariance = forward.covariance + jax.vmap(diffuse.spread)(columns, so_far)
+        return Filtered(mean, covariance, _total(forward, obs) - 0.5 * unknown.log_det)
+
+    return _asked(filtered, system, y, mask)
 
 
 # ---------------------------------------------------------------------------------------------- smoother
@@ -189,22 +200,25 @@ def smooth(
 
     Beyond the mask the last existing state is repeated. Cost: that of the filter, twice.
     """
-    start, moves, obs = _prepared(system, y, mask)
     run = _runner(form, parallel)
-    if system.diffuse is None:
-        forward = run(start, moves, obs)
-        return Smoothed(*smoothing.smoothed(moves, forward, parallel), _total(forward, obs))
-    forward, unknown, _ = _resolved(run, system, start, moves, obs)
-    mean, covariance, cross = smoothing.smoothed(moves, forward, parallel)
 
-    def effect(start, moves, obs):
-        return smoothing.smoothed(moves, run(start, moves, obs), parallel)[0]
+    def smoothed(start, moves, obs):
+        if system.diffuse is None:
+            forward = run(start, moves, obs)
+            return Smoothed(*smoothing.smoothed(moves, forward, parallel), _total(forward, obs))
+        forward, unknown, _ = _resolved(run, system, start, moves, obs)
+        mean, covariance, cross = smoothing.smoothed(moves, forward, parallel)
 
-    effects = diffuse.columns(effect, diffuse.known(start[1], system.diffuse), system.diffuse, moves, obs)
-    effects = jnp.swapaxes(effects, 0, 1)
-    covariance = covariance + jax.vmap(lambda a: diffuse.spread(a, unknown))(effects)
-    cross = cross + jax.vmap(lambda a, b: diffuse.spread(a, unknown, b))(effects[1:], effects[:-1])
-    return Smoothed(mean, covariance, cross, _total(forward, obs) - 0.5 * unknown.log_det)
+        def effect(start, moves, obs):
+            return smoothing.smoothed(moves, run(start, moves, obs), parallel)[0]
+
+        effects = diffuse.columns(effect, diffuse.known(start[1], system.diffuse), system.diffuse, moves, obs)
+        effects = jnp.swapaxes(effects, 0, 1)
+        covariance = covariance + jax.vmap(lambda a: diffuse.spread(a, unknown))(effects)
+        cross = cross + jax.vmap(lambda a, b: diffuse.spread(a, unknown, b))(effects[1:], effects[:-1])
+        return Smoothed(mean, covariance, cross, _total(forward, obs) - 0.5 * unknown.log_det)
+
+    return _asked(smoothed, system, y, mask)
 
 
 # ---------------------------------------------------------------------------------------------- sampling
@@ -220,21 +234,26 @@ def sample(
     parallel: bool = False,
 ) -> Float[Array, "t p"]:
     """A path of states drawn given the observations (forward filtering, backward sampling)."""
-    start, moves, obs = _prepared(system, y, mask)
     first, path = jr.split(key)
     run = _runner("joseph", parallel)
-    if system.diffuse is None:
-        forward = run(start, moves, obs)
-    else:
-        _, unknown, _ = _resolved(run, system, start, moves, obs)
-        drawn = unknown.estimate + root(unknown.covariance) @ jr.normal(first, start[0].shape, start[0].dtype)
-        forward = run((start[0] + drawn, diffuse.known(start[1], system.diffuse)), moves, obs)
-    back = smoothing.backward(moves, forward)
-    noise = jr.normal(path, forward.mean.shape, forward.mean.dtype)
-    last = forward.mean[-1] + apply(root(forward.covariance[-1]), noise[-1])
-    offset = back.offset + over_time(lambda _, m, e: apply(root(m), e), noise.shape[1], None, back.spread, noise[:-1])
-    states, _ = affine.recursion(back.gain, offset, None, (last, None), reverse=True, parallel=parallel)
-    return jnp.concatenate([states, last[None]])
+
+    def drawn(start, moves, obs):
+        if system.diffuse is None:
+            forward = run(start, moves, obs)
+        else:
+            _, unknown, _ = _resolved(run, system, start, moves, obs)
+            guess = unknown.estimate + root(unknown.covariance) @ jr.normal(first, start[0].shape, start[0].dtype)
+            forward = run((start[0] + guess, diffuse.known(start[1], system.diffuse)), moves, obs)
+        back = smoothing.backward(moves, forward)
+        noise = jr.normal(path, forward.mean.shape, forward.mean.dtype)
+        last = forward.mean[-1] + apply(root(forward.covariance[-1]), noise[-1])
+        offset = back.offset + over_time(
+            lambda _, m, e: apply(root(m), e), noise.shape[1], None, back.spread, noise[:-1]
+        )
+        states, _ = affine.recursion(back.gain, offset, None, (last, None), reverse=True, parallel=parallel)
+        return jnp.concatenate([states, last[None]])
+
+    return _asked(drawn, system, y, mask)
 
 
 @_checked
@@ -297,7 +316,8 @@ def step(
     """
     if system.diffuse is not None:
         raise ValueError("an online step needs a proper start: diffuse states want `filter` for the first stretch.")
-    start, moves, obs = _prepared(system, y[None], None)
+    start, moves = (system.initial_mean, system.initial_covariance), transitions(system, 1, None)
+    obs = observations(system, y[None], None, complete=False)
     before = start if belief is None else riccati.predict(*belief, moves.matrix, moves.offset, moves.noise)
     look = jax.tree_util.tree_map(lambda a: a[0], obs.varying())
     mean, covariance, innovation, log_det = riccati.update(*before, *obs.at(look))
@@ -314,7 +334,8 @@ def steady_state(system: System, *, max_doublings: int = 40) -> SteadyState:
         raise ValueError("a steady state belongs to a constant system; this one varies with time.")
     p, d = system.num_latents, system.num_features
     plain = system._replace(emission_offset=None, dynamics_offset=None, diffuse=None)
-    _, moves, obs = _prepared(plain, jnp.zeros((1, d), system.initial_mean.dtype), None)
+    moves = transitions(plain, 1, None)
+    obs = observations(plain, jnp.zeros((1, d), system.initial_mean.dtype), None, complete=True)
     look = obs.at(jax.tree_util.tree_map(lambda a: a[0], obs.varying()))
     nothing = jnp.zeros(p, moves.matrix.dtype)
     one = riccati.element(moves.matrix, nothing, moves.noise, *look)

@@ -129,20 +129,13 @@ def joseph(start: tuple[Array, Array], moves: Transitions, obs: Observations) ->
     """A scan of `update` and `predict` that leaves predicted moments; what each observation did to them follows for
     all steps at once."""
 
-    def ahead(obs: Observations) -> tuple[Array, Array]:
-        def step(carry, inputs):
-            move, look = inputs
-            mean, covariance, _, _ = _updated(*carry, *obs.at(look))
-            return predict(mean, covariance, *moves.at(move)), carry
+    def step(carry, inputs):
+        move, look = inputs
+        mean, covariance, _, _ = _updated(*carry, *obs.at(look))
+        return predict(mean, covariance, *moves.at(move)), carry
 
-        look = obs.varying()._replace(constant=None)
-        return jax.lax.scan(step, start, (moves.varying(), look))[1]
-
-    if obs.common is None:
-        means, covariances = ahead(obs)
-    else:
-        alike = obs._replace(rows=obs.common[0], noise=obs.common[1])
-        means, covariances = jax.lax.cond(obs.partial, lambda: ahead(obs), lambda: ahead(alike))
+    look = obs.varying()._replace(constant=None)
+    means, covariances = jax.lax.scan(step, start, (moves.varying(), look))[1]
     return Forward(*obs.map(lambda *look: update(*look[4:], *look[:4]), means, covariances))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from .._linalg import cho_solve, cholesky, matmul
@@ -128,3 +129,25 @@ def over_time(function: Callable, size: int, constants: Any, *sequences: Any) ->
     t = jax.tree_util.tree_leaves(sequences)[0].shape[0]
     first = lambda a: jnp.broadcast_to(jnp.moveaxis(a, -1, 0), (t, *a.shape[:-1]))
     return jax.tree_util.tree_map(first, function(spread, *items))
+
+
+def num_blocks(t: int, size: int) -> int:
+    """Into how many blocks a scan over t steps of small matrices is cut to fill the vector units; 1 for none."""
+    return 1 if size > SMALL or t < 64 else 2 ** int(np.log2(np.sqrt(t)))
+
+
+def in_blocks(a: Array, blocks: int, fill: Array) -> Array:
+    """Steps `(t, ...)` as `(t / blocks, ..., blocks)`: a scan over the first axis runs all blocks side by side.
+
+    The end is padded with copies of `fill`.
+    """
+    length = -(-a.shape[0] // blocks)
+    extra = length * blocks - a.shape[0]
+    a = jnp.concatenate([a, jnp.broadcast_to(fill[None], (extra, *a.shape[1:])).astype(a.dtype)]) if extra else a
+    return jnp.moveaxis(a.reshape(blocks, length, *a.shape[1:]), 0, -1)
+
+
+def out_of_blocks(a: Array, t: int) -> Array:
+    """The inverse of `in_blocks`."""
+    a = jnp.moveaxis(a, -1, 0)
+    return a.reshape(-1, *a.shape[2:])[:t]

@@ -9,7 +9,7 @@ import numpy as np
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Bool, Float
 
-from .._special import LOG_2PI, any_in_batch
+from .._special import LOG_2PI
 from .._validate import as_float, check_positive_definite, check_rank, check_shape, is_concrete
 from .small import SMALL, apply, factors, identity, over_time, solve, times, turned
 
@@ -147,8 +147,6 @@ class Observations(NamedTuple):
 
     Where `seen` is false there is nothing (`y` is 0). `constant (t,)` is what the log-likelihood has besides
     $\sum_{j}-\tfrac12(\log\sigma^2_{sj} + v_{sj}^2/\sigma^2_{sj})$ over innovations $v$ with variance $\sigma^2$.
-
-    `common` are rows and noise that all steps share unless some step is seen in `partial`: a scan runs faster on them.
     """
 
     y: Float[Array, "t q"]
@@ -156,14 +154,11 @@ class Observations(NamedTuple):
     rows: Float[Array, "*t q p"]
     noise: Float[Array, "*t q"]
     constant: Float[Array, "t"]
-    common: tuple[Array, Array] | None = None
-    partial: Bool[Array, ""] | None = None
 
     def varying(self) -> "Observations":
         """The parts with a time axis; `None` in place of constants."""
         rows = self.rows if self.rows.ndim == 3 else None
-        noise = self.noise if self.noise.ndim == 2 else None
-        return Observations(self.y, self.seen, rows, noise, self.constant)
+        return self._replace(rows=rows, noise=self.noise if self.noise.ndim == 2 else None)
 
     def at(self, part: "Observations") -> tuple[Array, Array, Array, Array]:
         """`y`, rows, noise and what is seen at one step (or, time last, at all)."""
@@ -174,47 +169,46 @@ class Observations(NamedTuple):
         """`function(y, rows, noise, seen, *items)` for every step, vectorized."""
         run = lambda own, part, *items: function(*own.at(part), *items)
         part = self.varying()
-        own = Observations(*[None if given is not None else a for a, given in zip(self[:5], part[:5], strict=True)])
+        own = self._replace(**{n: None for n in self._fields if getattr(part, n) is not None})
         return over_time(run, max(self.rows.shape[-2:]), own, part, *sequences)
 
 
-def observations(system: System, y: Float[Array, "t d"], mask: Bool[Array, "t"] | None) -> Observations:
+def observations(
+    system: System, y: Float[Array, "t d"], mask: Bool[Array, "t"] | None, *, complete: bool
+) -> Observations:
     """The observations decorrelated, and condensed to p of them per step when there are more.
 
-    NaN entries, and steps outside the mask, are not there.
+    NaN entries, and steps outside the mask, are not there. `complete` promises that everything is: then nothing but
+    `y` differs from series to series, and a batch of them shares its covariances.
     """
-    seen = ~jnp.isnan(y)
+    seen = jnp.ones(y.shape, bool) if complete else ~jnp.isnan(y)
     seen = seen if mask is None else seen & mask[:, None]
     y = jnp.where(seen, y, 0)
     if system.emission_offset is not None:
         offset = system.emission_offset
         y = jnp.where(seen, y - (offset if offset.ndim == 2 else offset[None]), 0)
     constant = -0.5 * LOG_2PI * jnp.sum(seen, axis=1).astype(y.dtype)
-    if system.emission_noise.ndim == 1:
-        plain = Observations(y, seen, system.emission, system.emission_noise, constant)
-    else:
-        plain = _decorrelated(system, y, seen, constant)
+    rows, noise = system.emission, system.emission_noise
+    if noise.ndim == 2 and rows.ndim == 2 and complete:
+        inverse, noise = _unit_inverse(noise, seen[0])
+        y, rows = jnp.matmul(y, inverse.T, precision="highest"), times(inverse, rows)
+    elif noise.ndim > 1:
+        y, rows, noise = _decorrelated(rows, noise, y, seen)
+    plain = Observations(y, seen, rows, noise, constant)
     return _condensed(plain) if y.shape[1] > system.num_latents else plain
 
 
-def _decorrelated(system: System, y: Array, seen: Array, constant: Array) -> Observations:
+def _decorrelated(rows: Array, noise: Array, y: Array, seen: Array) -> tuple[Array, Array, Array]:
     r"""With $R = LDL^\top$ of what is seen: $L^{-1}y$, $L^{-1}C$ and $D$, for every step."""
     t, d = y.shape
-    rows, noise = system.emission, system.emission_noise
-    each_step = lambda a: jnp.broadcast_to(a[None], (t, *a.shape))
-    common, partial = None, None
+    each_step = lambda a: a if a.ndim == 3 else jnp.broadcast_to(a[None], (t, *a.shape))
     if noise.ndim == 3:
         inverse, pivots = over_time(lambda _, *items: _unit_inverse(*items), d, None, noise, seen)
     else:
-        partial = any_in_batch(jnp.any(jnp.any(seen, axis=1) & ~jnp.all(seen, axis=1)))
-        whole = _unit_inverse(noise, jnp.ones(d, bool))
-        common = (times(whole[0], rows), whole[1]) if rows.ndim == 2 else None
-        each = lambda noise, whole, seen: over_time(_unit_inverse, d, noise, seen)
-        once = lambda noise, whole, seen: jax.tree_util.tree_map(each_step, whole)
-        inverse, pivots = jax.lax.cond(partial, each, once, noise, whole, seen)
+        inverse, pivots = over_time(_unit_inverse, d, noise, seen)
     mix = lambda _, inverse, rows, y: (times(inverse, rows), apply(inverse, y))
-    rows, y = over_time(mix, d, None, inverse, rows if rows.ndim == 3 else each_step(rows), y)
-    return Observations(y, seen, rows, pivots, constant, common, partial)
+    rows, y = over_time(mix, d, None, inverse, each_step(rows), y)
+    return y, rows, pivots
 
 
 def _unit_inverse(noise: Array, seen: Array) -> tuple[Array, Array]:
