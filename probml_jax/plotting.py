@@ -104,3 +104,15 @@ def selection(table: Table, criterion: str = "bic", ax: Any = None) -> Any:
     ax.set_ylabel(criterion)
     ax.legend()
     return ax
+
+
+def forecast(
+    times: Any, prediction: Any, ax: Any = None, probability: float = 0.95, feature: int = 0, **style: Any
+) -> Any:
+    """The mean of a `Forecast` and its interval as a fan, for one feature."""
+    ax = _axes(ax)
+    low, high = prediction.interval(probability)
+    (line,) = ax.plot(times, np.asarray(prediction.mean)[:, feature], **style)
+    ends = np.asarray(low)[:, feature], np.asarray(high)[:, feature]
+    ax.fill_between(times, *ends, color=line.get_color(), alpha=0.2, lw=0)
+    return ax

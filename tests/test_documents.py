@@ -68,3 +68,6 @@ def test_pictures_are_not_blank(fitted):
     assert _drawn(lambda ax: plotting.mixture(diagonal, xs, ax)) > blank + 20
     table = pml.selection.gaussian_mixture_table(jr.key(3), xs, [1, 2], ["full"], num_restarts=2)
     assert _drawn(lambda ax: plotting.selection(table, ax=ax)) > blank + 20
+    level = pml.sequences.local_level()
+    ahead = level.forecast(level.sample(jr.key(0), 20)[1], 5)
+    assert _drawn(lambda ax: plotting.forecast(range(5), ahead, ax)) > blank + 5

@@ -6,13 +6,14 @@ everything else follows by linearity. Reference: de Jong (1991), "The diffuse Ka
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from .._linalg import matmul
+from .riccati import Forward
 from .small import SMALL, eliminate
 from .system import Observations, Transitions
 
@@ -34,11 +35,27 @@ def known(covariance: Array, diffuse: Array) -> Array:
     return jnp.where(diffuse[:, None] | diffuse[None, :], 0, covariance)
 
 
-def columns(run: Callable[..., Any], covariance: Array, diffuse: Array, moves: Transitions, obs: Observations) -> Any:
-    """`run` for each unit of the unknown part alone: no observations, no offsets. Leading axis: coordinates."""
-    moves = moves._replace(offset=jnp.zeros_like(moves.offset))
-    obs = obs._replace(y=jnp.zeros_like(obs.y))
-    return jax.vmap(lambda unit: run((unit, covariance), moves, obs))(jnp.diag(diffuse.astype(covariance.dtype)))
+# covariances do not differ between runs from different first states
+SHARED = Forward(0, None, 0, 0, None)
+
+
+def columns(
+    run: Callable[..., Forward], start: tuple[Array, Array], diffuse: Array, moves: Transitions, obs: Observations
+) -> tuple[Forward, Forward]:
+    """`run` as it is, and for each unit of the unknown part alone (leading axis): no observations, no offsets."""
+    mean, covariance = start
+
+    def one(first: Array, real: Array) -> Forward:
+        here = moves._replace(offset=real * moves.offset)
+        return run((first, covariance), here, obs._replace(y=real * obs.y))
+
+    starts = jnp.concatenate([mean[None], jnp.diag(diffuse.astype(mean.dtype))])
+    real = jnp.concatenate([jnp.ones(1, mean.dtype), jnp.zeros_like(mean)])
+    every = jax.vmap(one, out_axes=SHARED)(starts, real)
+    take = lambda rows: every._replace(
+        mean=every.mean[rows], innovation=every.innovation[rows], log_det=every.log_det[rows]
+    )
+    return take(0), take(slice(1, None))
 
 
 def regress(innovation: Float[Array, "t q"], effects: Float[Array, "p t q"], diffuse: Bool[Array, "p"]) -> Unknown:

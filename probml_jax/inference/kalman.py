@@ -88,10 +88,13 @@ def _checked(function: Callable) -> Callable:
 
 
 def _asked(function: Callable, system: System, y: Array, mask: Array | None) -> Any:
-    """`function(start, moves, obs)`, twice compiled: series without gaps share all covariances of a batch."""
+    """`function(start, moves, obs)`, compiled twice: series without gaps share all covariances of a batch.
+
+    Once where that would cost more than it brings: padded series, and diffuse starts, which compile long.
+    """
     start, moves = (system.initial_mean, system.initial_covariance), transitions(system, y.shape[0], mask)
     run = lambda complete: lambda y: function(start, moves, observations(system, y, mask, complete=complete))
-    if mask is not None:
+    if mask is not None or system.diffuse is not None:
         return run(False)(y)
     return jax.lax.cond(missing_in_batch(y), run(False), run(True), y)
 
@@ -138,11 +141,11 @@ def log_likelihood(
 
 def _resolved(run, system: System, start, moves, obs):
     """The forward pass from the best first state, that state's uncertainty, and the effects of its coordinates."""
-    covariance = diffuse.known(start[1], system.diffuse)
-    effects = diffuse.columns(run, covariance, system.diffuse, moves, obs)
-    first = run((start[0], covariance), moves, obs)
+    known = start[0], diffuse.known(start[1], system.diffuse)
+    first, effects = diffuse.columns(run, known, system.diffuse, moves, obs)
     unknown = diffuse.regress(first.innovation, effects.innovation, system.diffuse)
-    return run((start[0] + unknown.estimate, covariance), moves, obs), unknown, effects
+    # run again from there: what a far start gets wrong and its correction need not cancel
+    return run((known[0] + unknown.estimate, known[1]), moves, obs), unknown, effects
 
 
 # ---------------------------------------------------------------------------------------------- filter
@@ -206,14 +209,11 @@ def smooth(
         if system.diffuse is None:
             forward = run(start, moves, obs)
             return Smoothed(*smoothing.smoothed(moves, forward, parallel), _total(forward, obs))
-        forward, unknown, _ = _resolved(run, system, start, moves, obs)
+        forward, unknown, columns = _resolved(run, system, start, moves, obs)
         mean, covariance, cross = smoothing.smoothed(moves, forward, parallel)
-
-        def effect(start, moves, obs):
-            return smoothing.smoothed(moves, run(start, moves, obs), parallel)[0]
-
-        effects = diffuse.columns(effect, diffuse.known(start[1], system.diffuse), system.diffuse, moves, obs)
-        effects = jnp.swapaxes(effects, 0, 1)
+        still = moves._replace(offset=jnp.zeros_like(moves.offset))
+        effect = lambda column: smoothing.smoothed(still, column, parallel)[0]
+        effects = jnp.swapaxes(jax.vmap(effect, in_axes=(diffuse.SHARED,))(columns), 0, 1)
         covariance = covariance + jax.vmap(lambda a: diffuse.spread(a, unknown))(effects)
         cross = cross + jax.vmap(lambda a, b: diffuse.spread(a, unknown, b))(effects[1:], effects[:-1])
         return Smoothed(mean, covariance, cross, _total(forward, obs) - 0.5 * unknown.log_det)
