@@ -6,15 +6,16 @@ everything else follows by linearity. Reference: de Jong (1991), "The diffuse Ka
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from .._linalg import matmul
+from . import score
 from .riccati import Forward
-from .small import SMALL, eliminate
+from .small import SMALL, eliminate, root
 from .system import Observations, Transitions
 
 
@@ -44,18 +45,46 @@ def columns(
 ) -> tuple[Forward, Forward]:
     """`run` as it is, and for each unit of the unknown part alone (leading axis): no observations, no offsets."""
     mean, covariance = start
-
-    def one(first: Array, real: Array) -> Forward:
-        here = moves._replace(offset=real * moves.offset)
-        return run((first, covariance), here, obs._replace(y=real * obs.y))
-
     starts = jnp.concatenate([mean[None], jnp.diag(diffuse.astype(mean.dtype))])
-    real = jnp.concatenate([jnp.ones(1, mean.dtype), jnp.zeros_like(mean)])
-    every = jax.vmap(one, out_axes=SHARED)(starts, real)
+    every = _from_each(run, starts, covariance, moves, obs, SHARED)
     take = lambda rows: every._replace(
         mean=every.mean[rows], innovation=every.innovation[rows], log_det=every.log_det[rows]
     )
     return take(0), take(slice(1, None))
+
+
+def _from_each(
+    run: Callable, starts: Array, covariance: Array, moves: Transitions, obs: Observations, axes: Any
+) -> Any:
+    """`run` from several first states: the first with observations and offsets, the others without."""
+
+    def one(first: Array, real: Array) -> Any:
+        here = moves._replace(offset=real * moves.offset)
+        return run((first, covariance), here, obs._replace(y=real * obs.y))
+
+    real = (jnp.arange(starts.shape[0]) == 0).astype(starts.dtype)
+    return jax.vmap(one, out_axes=axes)(starts, real)
+
+
+def slope(
+    start: tuple[Array, Array],
+    diffuse: Array,
+    moves: Transitions,
+    obs: Observations,
+    unknown: "Unknown",
+    parallel: bool,
+) -> Array:
+    r"""A function with the first derivatives of the diffuse log-likelihood, out of ordinary ones.
+
+    At the estimate the likelihood is stationary, and $-\tfrac12 d\log|S| = -\tfrac12\mathrm{tr}\,S^{-1}dS$ is a sum of
+    log-likelihoods of nothing observed, from the columns of a root of $S^{-1}$, less those from zero.
+    """
+    run = lambda *args: score.log_evidence(*args, parallel)
+    columns = jax.lax.stop_gradient(root(unknown.covariance).T)
+    first = start[0] + jax.lax.stop_gradient(unknown.estimate)
+    starts = jnp.concatenate([first[None], columns, jnp.zeros_like(columns[:1])])
+    found = _from_each(run, starts, known(start[1], diffuse), moves, obs, 0)
+    return jnp.sum(found[:-1]) - columns.shape[0] * found[-1]
 
 
 def regress(innovation: Float[Array, "t q"], effects: Float[Array, "p t q"], diffuse: Bool[Array, "p"]) -> Unknown:

@@ -121,7 +121,8 @@ def log_likelihood(
     r"""$\log p(y)$, with a gradient that costs one smoother.
 
     With a diffuse start it is the limit of $\log p(y) + \tfrac m2\log\kappa$ as the variance $\kappa$ of the $m$
-    unknown (and determined) directions grows: Durbin and Koopman's diffuse log-likelihood.
+    unknown (and determined) directions grows: Durbin and Koopman's diffuse log-likelihood. Its first derivatives are
+    exact; for second ones differentiate `filter(...).log_likelihood`.
 
     Cost: $O(t(p^3 + dp^2))$, memory $O(tp^2)$. Reference: Murphy (2023), section 8.2; Särkkä (2013), chapter 4.
 
@@ -133,8 +134,10 @@ def log_likelihood(
     def value(start, moves, obs):
         if system.diffuse is None:
             return score.log_evidence(start, moves, obs, parallel) + jnp.sum(obs.constant)
-        forward, unknown, _ = _resolved(_runner("joseph", parallel), system, start, moves, obs)
-        return _total(forward, obs) - 0.5 * unknown.log_det
+        frozen = jax.lax.stop_gradient((start, moves, obs))
+        forward, unknown, _ = _resolved(_runner("joseph", parallel), system, *frozen)
+        slope = diffuse.slope(start, system.diffuse, moves, obs, unknown, parallel) + jnp.sum(obs.constant)
+        return _total(forward, frozen[2]) - 0.5 * unknown.log_det + slope - jax.lax.stop_gradient(slope)
 
     return _asked(value, system, y, mask)
 

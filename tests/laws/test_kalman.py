@@ -35,9 +35,9 @@ SIZES = {
     "singular": (3, 2, 5, False, False),
 }
 SLOW = ("large_state", "condensed", "large")
-every_case = pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.thorough) if n in SLOW else n for n in SIZES]
-)
+SLOW_GRADIENTS = (*SLOW, "varying", "one_step", "independent")
+marked = lambda slow: [pytest.param(n, marks=pytest.mark.thorough) if n in slow else n for n in SIZES]
+every_case = pytest.mark.parametrize("name", marked(SLOW))
 
 
 @functools.cache
@@ -121,7 +121,7 @@ def test_filter_and_smoother_are_the_dense_posterior(name, form):
     np.testing.assert_allclose(filtered.covariance[half], block(half, half), atol=1e-9)
 
 
-@every_case
+@pytest.mark.parametrize("name", marked(SLOW_GRADIENTS))
 def test_the_gradient_is_that_of_the_dense_likelihood(name):
     """The smoother's gradient against automatic differentiation of the filter, which the dense posterior checks."""
     system, y = make(name)
@@ -136,13 +136,18 @@ def test_the_gradient_is_that_of_the_dense_likelihood(name):
             assert jnp.all(jnp.isfinite(a))
 
 
-def test_second_derivatives_and_directions():
+def test_directional_derivatives():
+    system, y = make("constant")
+    check_grads(lambda a: kalman.log_likelihood(system._replace(dynamics=a), y), (system.dynamics,), 1)
+
+
+@pytest.mark.thorough
+def test_second_derivatives():
     system, y = make("constant")
     score = lambda a, f: f(system._replace(dynamics=a))
     curve = lambda f: jax.hessian(lambda a: score(a, f))(system.dynamics)
     plain = curve(lambda s: kalman.filter(s, y).log_likelihood)
     np.testing.assert_allclose(curve(lambda s: kalman.log_likelihood(s, y)), plain, atol=1e-8)
-    check_grads(lambda a: score(a, lambda s: kalman.log_likelihood(s, y)), (system.dynamics,), 1)
 
 
 @every_form
