@@ -180,6 +180,18 @@ def test_components_add_up_to_the_signal():
     np.testing.assert_allclose(trend[:, 0], 0.5 * np.arange(40.0), atol=0.2)
 
 
+def test_many_states_without_noise_of_their_own():
+    """Twelve states, two of them with noise, all unknown at first: nothing to factorize, and nothing lost."""
+    model = pml.sequences.combine(pml.sequences.local_level(), pml.sequences.seasonal(12))
+    y = model.sample(jr.key(0), 40)[1]
+    assert np.isfinite(y).all()
+    smoothed, by_roots = model.smooth(y), model.smooth(y, form="square_root")
+    np.testing.assert_allclose(smoothed.mean, by_roots.mean, atol=1e-6)  # singular to the jitter of a factorization
+    np.testing.assert_allclose(smoothed.log_likelihood, model.log_prob(y), rtol=1e-8)
+    assert np.isfinite(model.sample_posterior(jr.key(1), y)).all()
+    np.testing.assert_allclose(smoothed.mean[1:, 2], smoothed.mean[:-1, 1], atol=1e-6)  # a season moves on
+
+
 def test_autoregression_in_companion_form_is_the_regression_on_lags():
     rng = np.random.default_rng(0)
     y = np.zeros(400)

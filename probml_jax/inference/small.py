@@ -93,17 +93,23 @@ def eliminate(a: Array, b: Array, *, fully: bool) -> tuple[Array, Array, Array]:
 def solve(a: Array, b: Array) -> Array:
     """`a^-1 b` for a symmetric positive (semi-)definite `a`."""
     if a.shape[0] > SMALL:
-        return cho_solve(cholesky(a).factor, b)
+        return cho_solve(_library_factor(a)[0], b)
     return eliminate(a, b, fully=True)[1]
+
+
+def _library_factor(a: Array) -> tuple[Array, Array]:
+    """The Cholesky factor, and whether there is anything to factorize; the identity stands in for nothing."""
+    nothing = jnp.all(a == 0)
+    return cholesky(jnp.where(nothing, jnp.eye(a.shape[0], dtype=a.dtype), a)).factor, ~nothing
 
 
 def factors(a: Array) -> tuple[Array, Array]:
     r"""The unit lower $L$ and the pivots $D$ of $a = LDL^\top$, for a positive semi-definite `a`."""
     size = a.shape[0]
     if size > SMALL:
-        factor = cholesky(a).factor
+        factor, there = _library_factor(a)
         scale = jnp.diagonal(factor)
-        return factor / scale[None, :], scale**2
+        return factor / scale[None, :], jnp.where(there, scale**2, 0)
     unit, _, pivots = eliminate(a, a[:, :0], fully=False)
     upper = jnp.triu(jnp.ones((size, size), bool)).reshape(size, size, *[1] * (a.ndim - 2))
     return turned(jnp.where(upper, unit, 0)), pivots
