@@ -170,6 +170,23 @@ def test_padding_changes_nothing(name, form):
             np.testing.assert_allclose(a[: len(b)], b, atol=1e-10)
 
 
+def test_long_series_run_in_blocks():
+    """Recursions over many steps are cut into blocks (here with an end that needs padding); factors are not."""
+    system, _ = make("constant")
+    y = np.random.default_rng(5).normal(size=(131, 2))
+    y[[3, 40, 41]] = np.nan
+    y[60, 0] = np.nan
+    y, mask = jnp.asarray(y), jnp.arange(131) < 120
+    for given in (None, mask):
+        blocks, plain = kalman.smooth(system, y, given), kalman.smooth(system, y, given, form="square_root")
+        for a, b in zip(blocks, plain, strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-10, rtol=1e-10)
+    mean, _, _ = posterior(system, np.asarray(y))
+    np.testing.assert_allclose(np.ravel(kalman.smooth(system, y).mean), mean, atol=1e-9)
+    value = lambda a: kalman.log_likelihood(system._replace(dynamics=a * system.dynamics), y)
+    check_grads(value, (1.0,), 1)
+
+
 @pytest.mark.parametrize("parallel", [False, True])
 def test_posterior_paths_have_the_posterior_moments(parallel):
     system, y = make("constant")
