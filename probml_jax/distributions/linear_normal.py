@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Float
 
-from .._constraint import Constraint, above, diagonal_matrix, fixed, only, param, positive, real
+from .._constraint import diagonal_matrix, fixed, only, param, real
 from .._event import total_log
 from .._special import LOG_2PI
 from .._typing import Flag, PRNGKey, Scalar
@@ -20,13 +20,9 @@ from .regression import (
     check_line,
     fill_independent,
     least_squares,
+    scale_domain,
     spread_scale,
 )
-
-
-def _scale_domain(dist: "LinearNormal") -> Constraint:
-    domain = positive if dist.floor is None else above(jnp.sqrt(dist.floor))
-    return only(domain, dist.scale != 0)
 
 
 class LinearNormal(AbstractLinear):
@@ -47,7 +43,7 @@ class LinearNormal(AbstractLinear):
 
     matrix: Float[Array, "m p"] = param(lambda self: only(real, None if self.free is None else self.free[..., :-1]))
     offset: Float[Array, "m"] = param(lambda self: only(real, None if self.free is None else self.free[..., -1]))
-    scale: Float[Array, "m"] = param(_scale_domain)
+    scale: Float[Array, "m"] = param(scale_domain)
     free: Bool[Array, "m p+1"] | None = fixed(default=None)
     floor: Float[Array, "m"] | None = fixed(default=None, converter=as_float)
 

@@ -8,7 +8,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._constraint import Constraint, above, fixed, only, param, positive, real
+from .._constraint import fixed, only, param, real
 from .._linalg import matmul
 from .._special import LOG_2PI
 from .._typing import Flag, PRNGKey, Scalar
@@ -23,14 +23,10 @@ from .regression import (
     fill_dense,
     fill_independent,
     least_squares,
+    scale_domain,
     spread_scale,
 )
 from .spherical_normal import SphericalNormal
-
-
-def _scale_domain(dist: "LinearSphericalNormal") -> Constraint:
-    domain = positive if dist.floor is None else above(jnp.sqrt(dist.floor))
-    return only(domain, dist.scale != 0)
 
 
 class LinearSphericalNormal(AbstractLinear):
@@ -52,7 +48,7 @@ class LinearSphericalNormal(AbstractLinear):
 
     matrix: Float[Array, "m p"] = param(lambda self: only(real, None if self.free is None else self.free[..., :-1]))
     offset: Float[Array, "m"] = param(lambda self: only(real, None if self.free is None else self.free[..., -1]))
-    scale: Float[Array, ""] = param(_scale_domain)
+    scale: Float[Array, ""] = param(scale_domain)
     free: Bool[Array, "m p+1"] | None = fixed(default=None)
     directions: Float[Array, "m m"] | None = fixed(default=None, converter=as_float)
     floor: Float[Array, ""] | None = fixed(default=None, converter=as_float)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from .._constraint import diagonal_matrix
+from .._constraint import Constraint, above, diagonal_matrix, only, positive
 from .._distribution import AbstractFamily
 from .._linalg import cho_solve, cholesky, made_definite, matmul
 from .._special import missing_in_batch
@@ -200,6 +200,12 @@ def spread_scale(spread: Array, old: Array, floor: Array | None) -> Array:
     scale = jnp.where(positive, jnp.sqrt(jnp.where(positive, spread, 1)), 0)
     scale = scale if floor is None else jnp.maximum(scale, jnp.sqrt(floor))
     return jnp.where(old == 0, 0, scale)
+
+
+def scale_domain(member: Any) -> Constraint:
+    """Where a standard deviation may move: above its floor; one that is exactly zero may not."""
+    domain = positive if member.floor is None else above(jnp.sqrt(member.floor))
+    return only(domain, member.scale != 0)
 
 
 def check_line(matrix: Array, offset: Array) -> None:
