@@ -22,6 +22,7 @@ from ._constraint import network as network
 from ._constraint import num_parameters as num_parameters
 from ._constraint import ordered as ordered
 from ._constraint import param as param
+from ._constraint import perturbed as perturbed
 from ._constraint import positive as positive
 from ._constraint import positive_definite as positive_definite
 from ._constraint import real as real
@@ -61,11 +62,12 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from . import factors as factors
+    from . import gaussian_processes as gaussian_processes
     from . import selection as selection
     from . import sequences as sequences
 
 # rooms that are imported when they are first used: `import probml_jax` stays quick
-_LATER = ("factors", "selection", "sequences")
+_LATER = ("factors", "gaussian_processes", "selection", "sequences")
 
 
 def __getattr__(name: str) -> Any:

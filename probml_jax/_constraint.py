@@ -14,9 +14,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, PyTree
 
 from ._linalg import cholesky
+from ._typing import PRNGKey
 from ._validate import as_float
 
 
@@ -195,6 +197,22 @@ def num_parameters(model: PyTree) -> int:
     total = []
     _walk(model, lambda c, v: total.append(c.count(v)), lambda v: v)
     return sum(total)
+
+
+def perturbed(key: PRNGKey, model: PyTree, scale: float | Array = 1.0) -> PyTree:
+    """The model with its parameters moved at random, by normal deviates times `scale` in unconstrained coordinates.
+
+    A start for restarts: `jax.vmap(lambda k: fit(perturbed(k, model), data, LBFGS()))(keys)`, then `best_of`.
+    Positive parameters are multiplied by log-normal factors; what is pinned (a zero noise) or fixed stays.
+
+    >>> import jax.random as jr, probml_jax as pml
+    >>> start = pml.distributions.Poisson(jnp.array([3.0]))
+    >>> bool(perturbed(jr.key(0), start).rate[0] > 0), round(float(perturbed(jr.key(0), start, 0.0).rate[0]), 4)
+    (True, 3.0)
+    """
+    free, rebuild = split(model)
+    flat, unravel = ravel_pytree(free)
+    return rebuild(unravel(flat + scale * jax.random.normal(key, flat.shape, flat.dtype)))
 
 
 def split(model: PyTree) -> tuple[PyTree, Callable[[PyTree], PyTree]]:

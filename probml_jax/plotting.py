@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ._fit import Fit, Status
+from .gaussian_processes import GaussianProcess
 from .mixtures.mixture import Mixture
 from .selection import Table
 
@@ -115,4 +116,21 @@ def forecast(
     (line,) = ax.plot(times, np.asarray(prediction.mean)[:, feature], **style)
     ends = np.asarray(low)[:, feature], np.asarray(high)[:, feature]
     ax.fill_between(times, *ends, color=line.get_color(), alpha=0.2, lw=0)
+    return ax
+
+
+def process(gp: GaussianProcess, x: Any, ax: Any = None, num_sigma: float = 2.0, **style: Any) -> Any:
+    """Mean and band of a Gaussian process over one-dimensional inputs, with the observations it has seen.
+
+    The band is that of the function; observations scatter by their noise around it.
+    """
+    ax = _axes(ax)
+    x = jnp.ravel(jnp.asarray(x, gp.noise.dtype))
+    mean, width = np.asarray(gp.mean(x)), num_sigma * np.sqrt(np.asarray(gp.variance(x)))
+    (line,) = ax.plot(x, mean, **style)
+    ax.fill_between(x, mean - width, mean + width, alpha=0.2, color=line.get_color(), linewidth=0)
+    if gp.evidence is not None:
+        seen = np.ravel(np.asarray(gp.evidence.xs))
+        values = np.asarray(gp.evidence.residual) + np.asarray(jax.vmap(gp.mean_function)(gp.evidence.xs))
+        ax.plot(seen, values, ".", color="black", markersize=3)
     return ax

@@ -11,13 +11,16 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from ._constraint import num_parameters
+from ._constraint import num_parameters, perturbed
 from ._estimate import Bayes
 from ._fit import AbstractMethod, Fit, Status, best_of, fit
 from ._model import AbstractModel
 from ._special import pairwise_dot, xlogy
-from ._typing import Data, PRNGKey, Scalar
+from ._typing import Array, Data, PRNGKey, Scalar
 from ._validate import as_data, as_weights, check_units, float_dtype
+from .gaussian_processes import GaussianProcess
+from .gaussian_processes.kernels import AbstractKernel
+from .methods import LBFGS
 from .mixtures.build import gaussian_mixture
 from .mixtures.mixture import Mixture
 
@@ -208,3 +211,41 @@ def gaussian_mixture_table(
     grid = {"num_components": list(num_components), "covariance": list(covariance)}
     options = {"num_restarts": num_restarts, "test_data": test_data, "weights": weights, "max_steps": max_steps}
     return compare(key, xs, build, grid, **options)
+
+
+def gaussian_process_table(
+    key: PRNGKey,
+    x: Array,
+    y: Array,
+    kernels: Mapping[str, AbstractKernel],
+    *,
+    noise: float = 0.1,
+    num_restarts: int = 4,
+    max_steps: int = 100,
+) -> Table:
+    """Kernels side by side: each fitted from several starts, with its evidence and its leave-one-out prediction.
+
+    The first start is the kernel as given, the others are `perturbed`. `evidence` is the log marginal likelihood at the
+    best parameters, `held_out` the mean log density of each observation given all others.
+
+    >>> from probml_jax.gaussian_processes import kernels
+    >>> x = jnp.linspace(0.0, 3.0, 30)
+    >>> choices = {"smooth": kernels.RBF(1.0), "straight": kernels.Linear()}
+    >>> table = gaussian_process_table(jr.key(0), x, jnp.sin(3 * x), choices, num_restarts=2)
+    >>> table.best("evidence").settings["kernel"]
+    'smooth'
+    """
+    rows = []
+    scales = jnp.where(jnp.arange(num_restarts) == 0, 0.0, 1.0)
+    for i, (name, kernel) in enumerate(kernels.items()):
+        start = GaussianProcess(kernel, noise)
+        run = lambda k, scale, start=start: fit(perturbed(k, start, scale), (x, y), LBFGS(), max_steps=max_steps)
+        fits = eqx.filter_jit(jax.vmap(run))(jr.split(jr.fold_in(key, i), num_restarts), scales)
+        best = best_of(fits)
+        value, nothing = float(best.final_objective), float("nan")
+        close = jnp.mean(fits.final_objective >= best.final_objective - 1e-4 * len(y))
+        held = float(jnp.nanmean(best.model.condition(x, y).leave_one_out().log_prob))
+        count = num_parameters(best.model)
+        criteria = count * float(np.log(len(y))) - 2 * value, 2.0 * count - 2 * value, nothing
+        rows.append(Row({"kernel": name}, best, value, count, *criteria, held, value, float(close)))
+    return Table(tuple(rows))

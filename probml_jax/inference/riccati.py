@@ -36,11 +36,13 @@ def update(
     Few observations enter one by one, so that nothing is factorized. The covariance is updated in Joseph's form
     $(I-kh^\top)P(I-kh^\top)^\top + rkk^\top$: an error in the gain $k$ counts squared.
     """
-    mean, covariance, error, scale = _updated(mean, covariance, y, rows, noise, seen)
+    mean, covariance, error, scale = updated(mean, covariance, y, rows, noise, seen)
     return mean, covariance, *_whitened(error, scale, seen)
 
 
-def _updated(mean, covariance, y, rows, noise, seen) -> tuple[Array, Array, Array, Array]:
+def updated(
+    mean: Array, covariance: Array, y: Array, rows: Array, noise: Array, seen: Array
+) -> tuple[Array, Array, Array, Array]:
     """Mean, covariance, and independent innovations with their variances (of what is seen)."""
     if y.shape[0] > SMALL:
         return _updated_together(mean, covariance, y, *_masked(rows, noise, seen))
@@ -131,7 +133,7 @@ def joseph(start: tuple[Array, Array], moves: Transitions, obs: Observations) ->
 
     def step(carry, inputs):
         move, look = inputs
-        mean, covariance, _, _ = _updated(*carry, *obs.at(look))
+        mean, covariance, _, _ = updated(*carry, *obs.at(look))
         return predict(mean, covariance, *moves.at(move)), carry
 
     look = obs.varying()._replace(constant=None)
@@ -197,7 +199,7 @@ def element(
 ) -> Element:
     """One transition and the observations after it."""
     look = influence(offset, noise, y, rows, row_noise, seen)
-    mean, covariance, _, _ = _updated(offset, noise, y, rows, row_noise, seen)
+    mean, covariance, _, _ = updated(offset, noise, y, rows, row_noise, seen)
     vector, information = apply(turned(matrix), look.pull), congruence(turned(matrix), look.information)
     return Element(times(look.keep, matrix), mean, covariance, vector, information)
 

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from . import affine, riccati
-from .small import apply, congruence, outer, over_time, times, turned
+from . import affine, riccati, settling
+from .small import apply, congruence, outer, times, turned
 from .system import Observations, Transitions
 
 
@@ -27,7 +27,9 @@ def log_density(forward: riccati.Forward) -> Array:
 
 def run(start: tuple[Array, Array], moves: Transitions, obs: Observations, parallel: bool) -> riccati.Forward:
     """The forward pass, sequential or parallel in time."""
-    return (riccati.parallel if parallel else riccati.joseph)(start, moves, obs)
+    if parallel:
+        return riccati.parallel(start, moves, obs)
+    return (settling.forward if settling.applies(moves, obs) else riccati.joseph)(start, moves, obs)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(3,))
@@ -76,8 +78,7 @@ def _gradient(start: Any, moves: Transitions, obs: Observations, forward: riccat
     if moves.live is not None:
         live = lambda a: jnp.where(moves.live.reshape(-1, *[1] * (a.ndim - 1)), a, 0)
         by_move = jax.tree_util.tree_map(live, by_move)
-    given = look, message, curvature, smoothed, forward.covariance, obs.seen
-    by_look = over_time(lambda _, *items: _by_observation(*items), max(obs.rows.shape[-2:]), None, *given)
+    by_look = obs.map(_by_observation, look, message, curvature, smoothed, forward.covariance)
     return _Gradient((r[0], 0.5 * (outer(r[0], r[0]) - n[0])), by_move, by_look)
 
 
@@ -88,7 +89,7 @@ def _by_transition(matrix, offset, noise, r, n, mean, covariance):
     return (by_matrix, r, 0.5 * (outer(r, r) - n)), message, curvature, smoothed
 
 
-def _by_observation(look: riccati.Influence, message, curvature, smoothed, covariance, seen):
+def _by_observation(y, rows, noise, seen, look: riccati.Influence, message, curvature, smoothed, covariance):
     error = look.error - apply(turned(look.gain), message)
     spread = look.inverse + congruence(turned(look.gain), curvature)
     spread = jnp.stack([spread[j, j] for j in range(seen.shape[0])])

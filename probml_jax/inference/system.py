@@ -145,12 +145,13 @@ def transitions(system: System, t: int, mask: Bool[Array, "t"] | None) -> Transi
 class Observations(NamedTuple):
     r"""Observations with independent noise: $y_{sj} = h_{sj}^\top z_s + N(0, r_{sj})$, at most p of them per step.
 
-    Where `seen` is false there is nothing (`y` is 0). `constant (t,)` is what the log-likelihood has besides
-    $\sum_{j}-\tfrac12(\log\sigma^2_{sj} + v_{sj}^2/\sigma^2_{sj})$ over innovations $v$ with variance $\sigma^2$.
+    Where `seen` is false there is nothing (`y` is 0); it is `None` where all is seen. `constant (t,)` is what the
+    log-likelihood has besides $\sum_{j}-\tfrac12(\log\sigma^2_{sj} + v_{sj}^2/\sigma^2_{sj})$ over innovations $v$ with
+    variance $\sigma^2$.
     """
 
     y: Float[Array, "t q"]
-    seen: Bool[Array, "t q"]
+    seen: Bool[Array, "t q"] | None
     rows: Float[Array, "*t q p"]
     noise: Float[Array, "*t q"]
     constant: Float[Array, "t"]
@@ -163,7 +164,8 @@ class Observations(NamedTuple):
     def at(self, part: "Observations") -> tuple[Array, Array, Array, Array]:
         """`y`, rows, noise and what is seen at one step (or, time last, at all)."""
         rows = self.rows if part.rows is None else part.rows
-        return part.y, rows, self.noise if part.noise is None else part.noise, part.seen
+        seen = jnp.ones(part.y.shape, bool) if part.seen is None else part.seen
+        return part.y, rows, self.noise if part.noise is None else part.noise, seen
 
     def map(self, function: Callable, *sequences: Any) -> Any:
         """`function(y, rows, noise, seen, *items)` for every step, vectorized."""
@@ -194,8 +196,12 @@ def observations(
         y, rows = jnp.matmul(y, inverse.T, precision="highest"), times(inverse, rows)
     elif noise.ndim > 1:
         y, rows, noise = _decorrelated(rows, noise, y, seen)
-    plain = Observations(y, seen, rows, noise, constant)
-    return _condensed(plain) if y.shape[1] > system.num_latents else plain
+    plain = Observations(y, None if complete and mask is None else seen, rows, noise, constant)
+    if y.shape[1] <= system.num_latents:
+        return plain
+    if plain.seen is None and rows.ndim == 2 and noise.ndim == 1:
+        return _condensed_alike(plain)
+    return _condensed(plain._replace(seen=seen))
 
 
 def _decorrelated(rows: Array, noise: Array, y: Array, seen: Array) -> tuple[Array, Array, Array]:
@@ -231,9 +237,7 @@ def _condensed(obs: Observations) -> Observations:
     They observe $Uz$ with precisions $D$, where $U^\top D U = \sum_j h_jh_j^\top/r_j$.
     What they leave over, the residuals around the least-squares state, does not depend on the state.
     """
-    # an exact observation (r = 0) among more of them than states: as exact as the dtype can tell
-    least = jnp.finfo(obs.y.dtype).eps * jnp.max(obs.noise)
-    noise = jnp.maximum(obs.noise, jnp.where(least > 0, least, 1))
+    noise = _not_exact(obs)
     varying = noise if noise.ndim == 2 else noise[None]
     weight = jnp.where(obs.seen, 1 / varying, 0)
     if obs.rows.ndim == 2:
@@ -254,6 +258,26 @@ def _condensed(obs: Observations) -> Observations:
     left = jnp.sum(weight * jnp.where(obs.seen, obs.y - fitted(best), 0) ** 2, axis=1)
     scales = jnp.sum(jnp.where(obs.seen, jnp.log(varying), 0), axis=1) + jnp.sum(jnp.log(safe), axis=1)
     return Observations(jnp.where(seen, y, 0), seen, rows, 1 / safe, obs.constant - 0.5 * (scales + left))
+
+
+def _condensed_alike(obs: Observations) -> Observations:
+    """The same where every step observes the same: one set of rows for all."""
+    noise = _not_exact(obs)
+    information = times(turned(obs.rows) / noise[None], obs.rows)
+    vector = jnp.matmul(obs.y / noise[None], obs.rows, precision="highest")
+    lower, precision = factors(information)
+    seen = precision > 0
+    safe, rows = jnp.where(seen, precision, 1), jnp.where(seen[:, None], turned(lower), 0)
+    best = solve(information, vector.T).T
+    left = jnp.sum((obs.y - jnp.matmul(best, obs.rows.T, precision="highest")) ** 2 / noise[None], axis=1)
+    constant = obs.constant - 0.5 * (jnp.sum(jnp.log(noise)) + jnp.sum(jnp.log(safe)) + left)
+    return Observations(jnp.matmul(best, rows.T, precision="highest"), None, rows, 1 / safe, constant)
+
+
+def _not_exact(obs: Observations) -> Array:
+    """An exact observation (r = 0) among more of them than states: as exact as the dtype can tell."""
+    least = jnp.finfo(obs.y.dtype).eps * jnp.max(obs.noise)
+    return jnp.maximum(obs.noise, jnp.where(least > 0, least, 1))
 
 
 def _condense(information: Array, vector: Array) -> tuple[Array, Array, Array, Array]:

@@ -378,3 +378,51 @@ def test_an_impossible_observation_is_impossible():
     assert np.isfinite(float(kalman.log_likelihood(system, jnp.array([[0.0], [0.0]]))))
     slope = eqx.filter_grad(kalman.log_likelihood)(system, jnp.array([[0.0], [0.0]]))
     assert all(bool(jnp.all(jnp.isfinite(a))) for a in slope if a is not None)
+
+
+def _long(dtype, radius, t=300):
+    """A constant system whose covariances settle slowly or quickly, and a series without gaps."""
+    rng = np.random.default_rng(0)
+    turn = radius * np.linalg.qr(rng.normal(size=(4, 4)))[0]
+    parts = rng.normal(size=4), 50 * np.eye(4), turn, 0.1 * np.eye(4), rng.normal(size=(2, 4)), _covariance(rng, 2)
+    system = kalman.System(*[jnp.asarray(a, dtype) for a in parts], jnp.asarray(rng.normal(size=(t - 1, 4)), dtype))
+    return system, jnp.asarray(rng.normal(size=(t, 2)), dtype)
+
+
+@pytest.mark.parametrize("radius", [0.5, 0.99, 1.0])
+def test_settled_covariances_are_those_of_all_steps(radius):
+    """A missing step after the end sends the same series through the recursion that takes every step."""
+    system, y = _long("float64", radius)
+    longer = system._replace(dynamics_offset=jnp.concatenate([system.dynamics_offset, jnp.zeros((1, 4))]))
+    gap = jnp.concatenate([y, jnp.full((1, 2), jnp.nan)])
+    quick, every = kalman.filter(system, y), kalman.filter(longer, gap)
+    np.testing.assert_allclose(quick.mean, every.mean[:-1], atol=1e-10)
+    np.testing.assert_allclose(quick.covariance, every.covariance[:-1], atol=1e-12)
+    np.testing.assert_allclose(quick.log_likelihood, every.log_likelihood, rtol=1e-12)
+    slow = jax.grad(lambda s: kalman.filter(s, gap).log_likelihood)(longer)
+    for quick_way in (lambda s: kalman.filter(s, y).log_likelihood, lambda s: kalman.log_likelihood(s, y)):
+        found = jax.grad(quick_way)(system)
+        np.testing.assert_allclose(found.dynamics, slow.dynamics, rtol=1e-8)
+        np.testing.assert_allclose(found.emission_noise, slow.emission_noise, rtol=1e-8)
+
+
+def test_settled_covariances_in_float32_and_in_a_batch_of_systems():
+    systems, series = zip(*[_long("float32", radius) for radius in (0.5, 1.0)], strict=True)
+    both = jax.tree_util.tree_map(lambda *a: jnp.stack(a), *systems)
+    found = jax.jit(jax.vmap(kalman.filter))(both, jnp.stack(series))
+    for i, radius in enumerate((0.5, 1.0)):
+        exact = kalman.filter(*_long("float64", radius))
+        np.testing.assert_allclose(found.covariance[i], exact.covariance, rtol=2e-4, atol=1e-5)
+        np.testing.assert_allclose(found.log_likelihood[i], exact.log_likelihood, rtol=1e-5)
+
+
+def test_more_features_than_states_condense_once():
+    system, _ = _long("float64", 0.9)
+    rng = np.random.default_rng(1)
+    wide = system._replace(emission=jnp.asarray(rng.normal(size=(7, 4))), emission_noise=jnp.full(7, 0.4))
+    y = jnp.asarray(rng.normal(size=(300, 7)))
+    longer = wide._replace(dynamics_offset=jnp.concatenate([wide.dynamics_offset, jnp.zeros((1, 4))]))
+    every = kalman.filter(longer, jnp.concatenate([y, jnp.full((1, 7), jnp.nan)]))
+    quick = kalman.filter(wide, y)
+    np.testing.assert_allclose(quick.mean, every.mean[:-1], atol=1e-10)
+    np.testing.assert_allclose(quick.log_likelihood, every.log_likelihood, rtol=1e-12)

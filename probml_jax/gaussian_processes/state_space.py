@@ -1,0 +1,222 @@
+"""Kernels of one input as linear-Gaussian state-space models: exact regression in O(n) on the Kalman engine."""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._linalg import matmul
+from .composition import AbstractKernel, Constant, Frozen, Product, Scaled, Sum
+from .kernels import Matern12, Matern32, Matern52, Periodic, White
+
+
+class Markov(NamedTuple):
+    r"""A stationary process $f(t) = h^\top z(t)$ plus independent noise of variance `nugget` at every input.
+
+    `move(dt)` gives the transition matrix and the noise covariance over a step: small matrices on the leading axes,
+    whatever shape `dt` has behind them. `exact` tells whether the kernel is this process or close to it.
+    """
+
+    stationary: Float[Array, "p p"]
+    emission: Float[Array, "p"]
+    move: Callable[[Array], tuple[Array, Array]]
+    nugget: Float[Array, ""]
+    exact: bool = True
+
+
+@functools.singledispatch
+def markov(kernel: AbstractKernel) -> Markov | None:
+    """The state-space form of a kernel of one input, or `None`; register your own with `markov.register`."""
+    return None
+
+
+# ---------------------------------------------------------------------------------------------- Matern
+
+
+def _gamma_integral(order: int, u: Array) -> Array:
+    r"""$\int_0^u s^k e^{-2s}\,ds = k!/2^{k+1}\,P(k+1, 2u)$, to full relative precision for small steps too."""
+    a, v = order + 1, 2 * u
+    near = v < 4
+    small, large = jnp.where(near, v, 1), jnp.where(near, 4, v)
+    series = sum(small**m * (math.gamma(a + 1) / math.gamma(a + m + 1)) for m in range(28))
+    series = small**a / math.gamma(a + 1) * series
+    rest = sum(large**m / math.factorial(m) for m in range(a))
+    share = jnp.where(near, jnp.exp(-small) * series, 1 - jnp.exp(-large) * rest)
+    return math.factorial(order) / 2**a * share
+
+
+def _matern(rate: Array, response: np.ndarray, drift: np.ndarray, power: float) -> Markov:
+    r"""A process with impulse response $e^{-s}\sum_a G_{ia}s^a$ in its i-th derivative, $s$ in units of 1/`rate`.
+
+    Derivatives are scaled by the rate, so that all states have variances of order one.
+    """
+    p = len(drift)
+    nilpotent = drift + np.eye(p)
+    dtype = rate.dtype
+    pairs = [[[(a, b) for a in range(p) for b in range(p)] for _ in range(p)] for _ in range(p)]
+
+    def noise(u):
+        integrals = [_gamma_integral(k, u) for k in range(2 * p - 1)]
+        entry = lambda i, j: (
+            power
+            * sum(
+                float(response[i, a] * response[j, b]) * integrals[a + b]
+                for a, b in pairs[i][j]
+                if response[i, a] * response[j, b] != 0
+            )
+        )
+        return jnp.stack([jnp.stack([entry(i, j) for j in range(p)]) for i in range(p)])
+
+    def move(dt):
+        u = rate * dt
+        wide = lambda m: jnp.asarray(m, dtype).reshape(p, p, *[1] * u.ndim)
+        steps = [wide(np.linalg.matrix_power(nilpotent, m) / math.factorial(m)) * u[None, None] ** m for m in range(p)]
+        return jnp.exp(-u)[None, None] * sum(steps[1:], steps[0] * jnp.ones_like(u)[None, None]), noise(u)
+
+    whole = [math.factorial(k) / 2 ** (k + 1) for k in range(2 * p - 1)]
+    at_rest = np.array(
+        [
+            [power * sum(response[i, a] * response[j, b] * whole[a + b] for a, b in pairs[i][j]) for j in range(p)]
+            for i in range(p)
+        ]
+    )
+    return Markov(jnp.asarray(at_rest, dtype), jnp.eye(p, dtype=dtype)[0], move, jnp.zeros((), dtype))
+
+
+def _rate(kernel: Matern12 | Matern32 | Matern52, root: float) -> Array:
+    scale = kernel.length_scale
+    return jnp.sqrt(jnp.asarray(root, scale.dtype)) / jnp.reshape(scale, ())
+
+
+@markov.register
+def _(kernel: Matern12) -> Markov:
+    return _matern(_rate(kernel, 1.0), np.array([[1.0]]), np.array([[-1.0]]), 2.0)
+
+
+@markov.register
+def _(kernel: Matern32) -> Markov:
+    return _matern(_rate(kernel, 3.0), np.array([[0.0, 1], [1, -1]]), np.array([[0.0, 1], [-1, -2]]), 4.0)
+
+
+@markov.register
+def _(kernel: Matern52) -> Markov:
+    response = np.array([[0, 0, 0.5], [0, 1, -0.5], [1, -2, 0.5]])
+    return _matern(_rate(kernel, 5.0), response, np.array([[0.0, 1, 0], [0, 0, 1], [-1, -3, -3]]), 16 / 3)
+
+
+# ---------------------------------------------------------------------------------------------- others
+
+
+@markov.register
+def _(kernel: Constant) -> Markov:
+    one = jnp.ones((1, 1), kernel.variance.dtype)
+    stay = lambda dt: (jnp.ones_like(dt)[None, None], jnp.zeros_like(dt)[None, None])
+    return Markov(one, jnp.sqrt(kernel.variance)[None], stay, jnp.zeros_like(kernel.variance))
+
+
+@markov.register
+def _(kernel: White) -> Markov:
+    empty = lambda dt: (jnp.zeros((0, 0, *dt.shape), dt.dtype), jnp.zeros((0, 0, *dt.shape), dt.dtype))
+    nothing = jnp.zeros((0, 0), kernel.variance.dtype)
+    return Markov(nothing, nothing[0:0].reshape(0), empty, kernel.variance)
+
+
+_HARMONICS, _NODES = 7, 64
+
+
+@markov.register
+def _(kernel: Periodic) -> Markov:
+    """The first seven harmonics of its Fourier series: oscillators without noise. Solin and Särkkä (2014)."""
+    dtype = kernel.length_scale.dtype
+    angle = jnp.asarray(2 * np.pi * np.arange(_NODES) / _NODES, dtype)
+    values = jnp.exp(-(1 - jnp.cos(angle)) / kernel.length_scale**2)
+    orders = np.arange(_HARMONICS + 1)
+    waves = jnp.asarray(np.cos(2 * np.pi * np.outer(orders, np.arange(_NODES)) / _NODES), dtype)
+    power = jnp.maximum(matmul(waves, values) * jnp.asarray(np.where(orders == 0, 1, 2) / _NODES, dtype), 0)
+    p = 2 * _HARMONICS + 1
+
+    def move(dt):
+        turn = 2 * jnp.pi / kernel.period * dt
+        rows = [[jnp.zeros_like(dt)] * p for _ in range(p)]
+        rows[0][0] = jnp.ones_like(dt)
+        for k in range(1, _HARMONICS + 1):
+            i, cos, sin = 2 * k - 1, jnp.cos(k * turn), jnp.sin(k * turn)
+            rows[i][i], rows[i][i + 1], rows[i + 1][i], rows[i + 1][i + 1] = cos, -sin, sin, cos
+        matrix = jnp.stack([jnp.stack(row) for row in rows])
+        return matrix, jnp.zeros_like(matrix)
+
+    spread = jnp.concatenate([power[:1], jnp.repeat(power[1:], 2)])
+    seen = jnp.asarray([1.0] + [1.0, 0.0] * _HARMONICS, dtype)
+    return Markov(jnp.diag(spread), seen, move, jnp.zeros((), dtype), exact=False)
+
+
+@markov.register
+def _(kernel: Scaled) -> Markov | None:
+    inner = markov(kernel.kernel)
+    if inner is None:
+        return None
+    return inner._replace(emission=jnp.sqrt(kernel.variance) * inner.emission, nugget=kernel.variance * inner.nugget)
+
+
+@markov.register
+def _(kernel: Frozen) -> Markov | None:
+    return markov(kernel.kernel)
+
+
+def _block_diagonal(a: Array, b: Array) -> Array:
+    above = jnp.concatenate([a, jnp.zeros((a.shape[0], b.shape[1], *a.shape[2:]), a.dtype)], axis=1)
+    below = jnp.concatenate([jnp.zeros((b.shape[0], a.shape[1], *a.shape[2:]), a.dtype), b], axis=1)
+    return jnp.concatenate([above, below])
+
+
+@markov.register
+def _(kernel: Sum) -> Markov | None:
+    first, second = markov(kernel.first), markov(kernel.second)
+    if first is None or second is None:
+        return None
+
+    def move(dt):
+        (a, q), (b, r) = first.move(dt), second.move(dt)
+        return _block_diagonal(a, b), _block_diagonal(q, r)
+
+    return Markov(
+        _block_diagonal(first.stationary, second.stationary),
+        jnp.concatenate([first.emission, second.emission]),
+        move,
+        first.nugget + second.nugget,
+        first.exact and second.exact,
+    )
+
+
+def _kron(a: Array, b: Array) -> Array:
+    size = a.shape[0] * b.shape[0]
+    product = a[:, None, :, None] * b[None, :, None, :]
+    return product.reshape(size, size, *product.shape[4:])
+
+
+@markov.register
+def _(kernel: Product) -> Markov | None:
+    """States multiply. Noise times noise is nothing new to the state, so kernels with a nugget have no such form."""
+    first, second = markov(kernel.first), markov(kernel.second)
+    if first is None or second is None or any(_has_white(k) for k in (kernel.first, kernel.second)):
+        return None
+
+    def move(dt):
+        (a, q), (b, r) = first.move(dt), second.move(dt)
+        wide = lambda m: jnp.broadcast_to(m.reshape(*m.shape, *[1] * dt.ndim), (*m.shape, *dt.shape))
+        moved = wide(first.stationary) - q  # A P A'
+        return _kron(a, b), _kron(q, wide(second.stationary)) + _kron(moved, r)
+
+    emission = (first.emission[:, None] * second.emission[None, :]).reshape(-1)
+    whole = _kron(first.stationary, second.stationary)
+    return Markov(whole, emission, move, jnp.zeros_like(whole[0, 0]), first.exact and second.exact)
+
+
+def _has_white(kernel: AbstractKernel) -> bool:
+    parts = jax.tree_util.tree_leaves(kernel, is_leaf=lambda node: isinstance(node, White))
+    return any(isinstance(part, White) for part in parts)
