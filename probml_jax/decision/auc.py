@@ -12,7 +12,7 @@ from .._typing import Scalar
 from .._validate import as_float, as_weights, check, check_finite, check_positive, check_rank, is_concrete
 from ..inference.blocks import pooled
 from .outcomes import Outcomes, as_labels, as_outcomes, marked
-from .ranking import mass_below, sort_keys
+from .ranking import mass_below, ranking
 
 _PAIRS = 1 << 20  # as many pairs at a time fit the caches
 
@@ -64,7 +64,7 @@ def _auc(given: Outcomes) -> Scalar:
 def _area(given: Outcomes) -> Scalar:
     dtype = given.scores.dtype
     negatives, positives = given.mass(given.negative), given.mass(given.positive)
-    below, upto = mass_below(sort_keys(given.scores), negatives)
+    below, upto = mass_below(ranking(given.scores), negatives)
     # shares before sums: counts of pairs would overflow
     share = (below.astype(dtype) + upto.astype(dtype)) / (2 * jnp.sum(negatives)).astype(dtype)
     return jnp.sum(jnp.where(given.positive, positives * share, 0)) / jnp.sum(positives).astype(dtype)
@@ -127,10 +127,10 @@ def auc_interval(scores: Any, labels: Any, weights: Any = None, *, level: float 
 
 @jax.jit
 def _interval(given: Outcomes, level: Array) -> AucInterval:
-    dtype, keys = given.scores.dtype, sort_keys(given.scores)
+    dtype, found = given.scores.dtype, ranking(given.scores)
 
     def share_below(mass):
-        below, upto = mass_below(keys, mass)
+        below, upto = mass_below(found, mass)
         return (below.astype(dtype) + upto.astype(dtype)) / (2 * jnp.sum(mass)).astype(dtype)
 
     def moments(mass, values):
@@ -144,8 +144,8 @@ def _interval(given: Outcomes, level: Array) -> AucInterval:
     _, of_negatives = moments(negatives, 1 - share_below(positives))
     error = jnp.sqrt(of_positives + of_negatives)
     reach = ndtri(0.5 + 0.5 * jnp.asarray(level, dtype)) * error
-    found = AucInterval(value, error, jnp.clip(value - reach, 0, 1), jnp.clip(value + reach, 0, 1))
-    return marked(given.sound, found)
+    limits = AucInterval(value, error, jnp.clip(value - reach, 0, 1), jnp.clip(value + reach, 0, 1))
+    return marked(given.sound, limits)
 
 
 # ---------------------------------------------------------------------------------------------- for gradients

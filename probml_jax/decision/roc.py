@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float
 from .._typing import Scalar
 from .._validate import check, check_shape
 from .outcomes import Outcomes, as_cost, as_outcomes, marked
-from .ranking import sort_keys
+from .ranking import ranking
 
 
 class RocCurve(NamedTuple):
@@ -75,16 +75,12 @@ def _cumulate(given: Outcomes) -> _Cumulated:
     seen = given.positive | given.negative
     # what does not count joins the lowest score, with no mass
     lowest = jnp.min(jnp.where(seen, given.scores, jnp.inf))
-    scores = jnp.where(seen, given.scores, lowest)
-    falling, order = jax.lax.sort((~sort_keys(scores), jnp.arange(scores.size)), num_keys=1)
-    last = jnp.append(falling[1:] != falling[:-1], True)
-    # units of equal score come in together: each stands where the last of them does
-    index = jnp.where(last, jnp.arange(scores.size), scores.size)
-    group = jax.lax.cummin(index, reverse=True)
+    found = ranking(jnp.where(seen, given.scores, lowest), descending=True)
+    last = jnp.append(found.ordered[1:] != found.ordered[:-1], True)
     start = lambda a, first: jnp.concatenate([jnp.asarray([first], a.dtype), a])
-    heap = lambda which: start(jnp.cumsum(given.mass(which)[order])[group], 0).astype(scores.dtype)
+    heap = lambda which: start(found.heaped(given.mass(which)), 0).astype(given.scores.dtype)
     false, true = heap(given.negative), heap(given.positive)
-    return _Cumulated(false + true, false, true, start(scores[order], jnp.inf), start(last, True))
+    return _Cumulated(false + true, false, true, start(found.ordered, jnp.inf), start(last, True))
 
 
 def roc_curve(scores: Any, labels: Any, weights: Any = None) -> RocCurve:
