@@ -37,7 +37,7 @@ def _stack(make: Callable, *arrays: Array) -> Any:
     return eqx.filter_vmap(make)(*arrays)
 
 
-def _leaves(members: Any, prior: Any, estimate: str, xs: Array, shares: Array) -> Stacked:
+def stacked_leaves(members: Any, prior: Any, estimate: str, xs: Array, shares: Array) -> Stacked:
     """k leaves from k members: as they are, with a prior, or as posteriors given each member's share of the data."""
     if estimate == "ml":
         return Stacked(ML(members))
@@ -65,7 +65,7 @@ def family_leaves(recipe: Recipe, start: Start, events: Any, estimate: str, prio
     """A stack of one family, whose members start near the centers; `events` are what they are learned from."""
     pull = start.counts[:, None] / (start.counts[:, None] + 1)  # one unit of everybody's keeps a start off the edges
     members, default = recipe(start, pull * start.centers + (1 - pull) * start.loc[None, :])
-    return _leaves(members, default if prior is None else prior, estimate, events, start.shares)
+    return stacked_leaves(members, default if prior is None else prior, estimate, events, start.shares)
 
 
 # ------------------------------------------------------------------ Gaussian
@@ -80,7 +80,7 @@ def gaussian_leaves(start: Start, xs: Array, covariance: str, estimate: str, pri
         prior = _default_prior(shape, start, smallest, start.counts.size)
     make = lambda center: _member(shape, center, spread, smallest if estimate == "ml" else None)
     if shape == covariance:
-        return _leaves(_stack(make, start.centers), prior, estimate, xs, start.shares)
+        return stacked_leaves(_stack(make, start.centers), prior, estimate, xs, start.shares)
     return _tied(eqx.tree_at(lambda m: m.loc, make(start.loc), start.centers), prior, estimate, xs, start.shares)
 
 
