@@ -14,6 +14,7 @@ from .._special import logsumexp, pairwise_dot
 from .._stack import AbstractStack, Tied
 from .._typing import Data, Event, Flag, PRNGKey, Scalar, Statistics
 from .._validate import check, check_labels
+from ..decision.bayes_rule import bayes_action
 from ..mixtures.mixture import Mixture, normalized, one_event
 from .boundary import Quadratic, quadratic
 from .linear import SoftmaxRegression
@@ -36,7 +37,7 @@ class GenerativeClassifier(AbstractJointModel):
     >>> xs, ys = jnp.array([181.0, 172, 175, 165, 161, 178])[:, None], jnp.array([0, 0, 0, 1, 1, 1])
     >>> heights = pml.classifiers.qda(xs, ys)
     >>> heights.predict(jnp.array([185.0])).item(), heights.probs(jnp.array([170.0])).round(2).tolist()
-    (1, [0.37, 0.63])
+    (0, [0.36, 0.64])
     """
 
     prior: AbstractEstimate
@@ -75,7 +76,7 @@ class GenerativeClassifier(AbstractJointModel):
         r"""The most probable class, or the action of least expected loss $\sum_c C[a, c]\,p(c \mid x)$."""
         if cost is None:
             return jnp.argmax(self.log_joint(one_event(x))[:, 0])
-        return least_cost(self.probs(x), cost)
+        return bayes_action(self.probs(x), cost)
 
     @eqx.filter_jit
     def log_evidence(self, x: Event) -> Scalar:
@@ -173,11 +174,3 @@ def as_pair(data: Data) -> tuple[Data, Int[Array, "*n"]]:
     if not jnp.issubdtype(y.dtype, jnp.integer):
         raise TypeError(f"y must be whole labels; got {y.dtype}.")
     return x, y
-
-
-def least_cost(probs: Float[Array, "c"], cost: Any) -> Int[Array, ""]:
-    """The action of least expected loss."""
-    cost = jnp.asarray(cost, probs.dtype)
-    if cost.ndim != 2 or cost.shape[1] != probs.shape[0]:
-        raise ValueError(f"cost has shape {cost.shape}; wanted (actions, {probs.shape[0]}): C[action, truth].")
-    return jnp.argmin(cost @ probs)

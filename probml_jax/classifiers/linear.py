@@ -14,10 +14,11 @@ from .._model import AbstractAuditedModel
 from .._special import pairwise_dot
 from .._typing import Data, Flag, Scalar
 from .._validate import as_float, check_finite, check_labels, check_rank, check_shape, is_concrete
+from ..decision.bayes_rule import bayes_action
 
 
 class AbstractLinearClassifier(AbstractAuditedModel):
-    r"""$\log p(y \mid x)$ is a log-softmax of scores that are linear in $x$; the unit is a pair `(x, y)`, -1 for unknown.
+    r"""$\log p(y \mid x)$ is a log-softmax of scores that are linear in $x$; a unit is `(x, y)`, -1 for unknown.
 
     Data that a hyperplane separates have no best weights without a penalty: `fit` then climbs until nothing changes any
     more and says `degenerate`.
@@ -49,9 +50,7 @@ class AbstractLinearClassifier(AbstractAuditedModel):
 
     def predict(self, x: Float[Array, "d"], cost: Any = None) -> Int[Array, ""]:
         """The most probable class, or the action of least expected loss under a cost matrix C[action, truth]."""
-        from .generative import least_cost
-
-        return jnp.argmax(self.log_probs(x)) if cost is None else least_cost(self.probs(x), cost)
+        return jnp.argmax(self.log_probs(x)) if cost is None else bayes_action(self.probs(x), cost)
 
     # -------------------------------------------------------------------------------------- learning
 
@@ -137,8 +136,8 @@ class LogisticRegression(AbstractLinearClassifier):
 
     Two classes with one vector of weights. `l2` is $\lambda$, scikit-learn's `1/C`.
 
-    >>> LogisticRegression(jnp.array([2.0]), 0.0).probs(jnp.array([1.0])).round(3).tolist()
-    [0.119, 0.881]
+    >>> LogisticRegression(jnp.array([2.0]), 0.0).predict(jnp.array([1.0])).item()
+    1
     """
 
     weights: Float[Array, "d"] = param(real)

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from .._linalg import matmul
 from .._typing import PRNGKey
 from .._validate import as_float, check_shape
 from ..inference import seeding
