@@ -12,6 +12,9 @@ from . import distributions as distributions
 from . import inference as inference
 from . import mixtures as mixtures
 from ._buckets import Buckets as Buckets
+from ._conditional import AbstractJointModel as AbstractJointModel
+from ._conditional import Conditional as Conditional
+from ._conditional import conditional as conditional
 from ._conjugate import AbstractConjugatePrior as AbstractConjugatePrior
 from ._conjugate import AbstractLocationPrior as AbstractLocationPrior
 from ._constraint import above as above
@@ -37,6 +40,7 @@ from ._estimate import ML as ML
 from ._estimate import AbstractEstimate as AbstractEstimate
 from ._estimate import Bayes as Bayes
 from ._estimate import Frozen as Frozen
+from ._estimate import Known as Known
 from ._estimate import Nested as Nested
 from ._exponential_family import AbstractExponentialFamily as AbstractExponentialFamily
 from ._fit import AbstractMethod as AbstractMethod
@@ -44,6 +48,7 @@ from ._fit import Fit as Fit
 from ._fit import Status as Status
 from ._fit import best_of as best_of
 from ._fit import fit as fit
+from ._model import AbstractAuditedModel as AbstractAuditedModel
 from ._model import AbstractExchangeableModel as AbstractExchangeableModel
 from ._model import AbstractLatentModel as AbstractLatentModel
 from ._model import AbstractModel as AbstractModel
@@ -61,6 +66,7 @@ from .methods import Gradient as Gradient
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from . import classifiers as classifiers
     from . import decision as decision
     from . import density as density
     from . import factors as factors
@@ -69,7 +75,7 @@ if TYPE_CHECKING:
     from . import sequences as sequences
 
 # rooms that are imported when they are first used: `import probml_jax` stays quick
-_LATER = ("decision", "density", "factors", "gaussian_processes", "selection", "sequences")
+_LATER = ("classifiers", "decision", "density", "factors", "gaussian_processes", "selection", "sequences")
 
 
 def __getattr__(name: str) -> Any:

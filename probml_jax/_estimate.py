@@ -190,6 +190,36 @@ class Frozen(AbstractEstimate):
         return jnp.array(False)
 
 
+class Known(AbstractEstimate):
+    """A density of any kind, taken as it is (a kernel density, a flow): scored and sampled, never learned."""
+
+    density: Any = fixed()
+
+    def expected_log_prob(self, x: Event) -> Scalar:
+        return self.density.log_prob(x)
+
+    def statistics(self, xs, weights) -> Statistics:
+        return ()
+
+    def refit(self, stats: Statistics) -> Self:
+        return self
+
+    def log_prior(self) -> Scalar:
+        return _zero(self.density)
+
+    def point(self) -> Any:
+        return self.density
+
+    def predictive(self) -> Any:
+        return self.density
+
+    def validate(self, xs) -> None:
+        """Whatever the density can score."""
+
+    def degenerate(self) -> Flag:
+        return jnp.array(False)
+
+
 class Nested(AbstractEstimate):
     """A latent model as a leaf: mixtures of mixtures, HMMs with mixture emissions."""
 

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from ._buckets import parts_of
 from ._constraint import movable, trainable
-from ._model import AbstractModel, AbstractPreparedModel, objective
+from ._model import AbstractAuditedModel, AbstractModel, AbstractPreparedModel, objective
 from ._progress import reporter
 from ._typing import Data, Scalar
 from ._validate import as_data, as_weights, check_units, float_dtype, is_concrete
@@ -165,13 +165,16 @@ def _advance(progress: _Progress, static, method, data, weights, rtol, stop) -> 
     return jax.lax.while_loop(running, body, progress)
 
 
-def _finish(progress: _Progress, static) -> Fit:
+def _finish(progress: _Progress, static, data, weights) -> Fit:
     status = jnp.where(progress.status == _RUNNING, Status.max_steps, progress.status)
     rejected = (status == Status.nonfinite) | (status == Status.objective_fell)
     num_steps = jnp.maximum(progress.evaluations - 1 - rejected, 0)
     model = eqx.combine(progress.current, static)
     ended_well = (status == Status.converged) | (status == Status.max_steps)
-    status = jnp.where(ended_well & model.degenerate(), Status.degenerate, status)
+    collapsed = model.degenerate()
+    if isinstance(model, AbstractAuditedModel):
+        collapsed = collapsed | model.degenerate_on(data, weights)
+    status = jnp.where(ended_well & collapsed, Status.degenerate, status)
     return Fit(model, progress.trace, num_steps, status.astype(jnp.int32))
 
 
@@ -191,7 +194,7 @@ def _solve(inputs, theta, static, method, rtol, max_steps):
     everything_static = eqx.filter(model, eqx.is_array, inverse=True)
     progress = _start(model, method, data, weights, max_steps)
     progress = _advance(progress, everything_static, method, data, weights, rtol, max_steps + 1)
-    return _finish(progress, everything_static)
+    return _finish(progress, everything_static, data, weights)
 
 
 @_solve.def_fwd
@@ -254,8 +257,8 @@ def _advance_compiled(progress, static, data, weights, method, rtol, stop):
 
 
 @eqx.filter_jit
-def _finish_compiled(progress, static):
-    return _finish(progress, static)
+def _finish_compiled(progress, static, data, weights):
+    return _finish(progress, static, data, weights)
 
 
 def _fit_with_progress(model, data, weights, method, rtol, max_steps) -> Fit:
@@ -270,7 +273,7 @@ def _fit_with_progress(model, data, weights, method, rtol, max_steps) -> Fit:
             progress = _advance_compiled(progress, static, data, weights, method, rtol, jnp.asarray(done))
             evaluated = int(progress.evaluations)
             report(evaluated - 1, float(progress.trace[evaluated - 1]))
-    return _finish_compiled(progress, static)
+    return _finish_compiled(progress, static, data, weights)
 
 
 # ------------------------------------------------------------------ the door

@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
+from ._lapack import cholesky_factor, factor_tangent, plain_cholesky, solve_triangular
 from ._special import any_in_batch
 
 _MAX_TRIES = 12
@@ -42,9 +42,9 @@ def _factor(a):
         _, _, tries = carry
         jitter = smallest * 10.0 ** tries.astype(a.dtype)
         # a jitter as large as the matrix itself would be an invention, not a repair
-        return jnp.linalg.cholesky(a + jitter * eye), jitter, tries + 1
+        return plain_cholesky(a + jitter * eye), jitter, tries + 1
 
-    start = (jnp.linalg.cholesky(a), jnp.zeros((), a.dtype), jnp.zeros((), jnp.int32))
+    start = (plain_cholesky(a), jnp.zeros((), a.dtype), jnp.zeros((), jnp.int32))
     factor, jitter, _ = jax.lax.while_loop(failed, retry, start)
     hopeless = ~jnp.all(jnp.isfinite(factor)) | (jitter > 0.1 * jnp.mean(jnp.abs(jnp.diagonal(a))))
     nan = jnp.asarray(jnp.nan, a.dtype)
@@ -55,10 +55,7 @@ def _factor(a):
 def _factor_jvp(primals, tangents):
     (a,), (da,) = primals, tangents
     factor, jitter = _factor(a)
-    da = 0.5 * (da + da.T)
-    inner = solve_triangular(factor, solve_triangular(factor, da, lower=True).T, lower=True)
-    half = jnp.tril(inner) - 0.5 * jnp.diag(jnp.diagonal(inner))
-    return (factor, jitter), (factor @ half, jnp.zeros_like(jitter))
+    return (factor, jitter), (factor_tangent(factor, da), jnp.zeros_like(jitter))
 
 
 def cholesky(a: Float[Array, "d d"]) -> Cholesky:
@@ -78,7 +75,7 @@ def cholesky(a: Float[Array, "d d"]) -> Cholesky:
 
 def is_positive_definite(a: Float[Array, "d d"]) -> Array:
     """Whether a symmetric matrix has a Cholesky factor as it stands."""
-    return jnp.all(jnp.isfinite(jnp.linalg.cholesky(jax.lax.stop_gradient(a))))
+    return jnp.all(jnp.isfinite(plain_cholesky(jax.lax.stop_gradient(a))))
 
 
 def made_definite(a: Float[Array, "d d"]) -> Float[Array, "d d"]:
@@ -89,7 +86,7 @@ def made_definite(a: Float[Array, "d d"]) -> Float[Array, "d d"]:
 def observed_factor(a: Float[Array, "d d"], seen: Array) -> Float[Array, "d d"]:
     """Cholesky factor of the block of observed coordinates, with ones on the diagonal elsewhere."""
     both = seen[:, None] & seen[None, :]
-    return jnp.linalg.cholesky(jnp.where(both, a, jnp.eye(a.shape[-1], dtype=a.dtype)))
+    return cholesky_factor(jnp.where(both, a, jnp.eye(a.shape[-1], dtype=a.dtype)))
 
 
 def inverse_factor(a: Float[Array, "d d"]) -> Float[Array, "d d"]:

@@ -42,6 +42,14 @@ class AbstractExchangeableModel(AbstractModel):
         return total(lambda part, share: pairwise_dot(share, jax.vmap(self.log_prob)(part)), data, weights)
 
 
+class AbstractAuditedModel(AbstractModel):
+    """A model whose collapse shows on its data only: `fit` asks once, at the end."""
+
+    @abstractmethod
+    def degenerate_on(self, data: Data, weights: Float[Array, "n"]) -> Flag:
+        """Whether these data have no best model of this kind."""
+
+
 class AbstractLatentModel(AbstractExchangeableModel):
     """A model with latent variables: adds what EM needs."""
 

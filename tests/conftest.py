@@ -15,6 +15,7 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.02)  # both wo
 
 with install_import_hook("probml_jax", "strict.typecheck"):
     import probml_jax
+    import probml_jax.classifiers
     import probml_jax.decision
     import probml_jax.density
     import probml_jax.factors

@@ -19,5 +19,5 @@ def test_notebook(path, tmp_path):
     cells = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
     script = tmp_path / f"{path.stem}.py"
     script.write_text("import matplotlib\nmatplotlib.use('Agg')\n" + "\n\n".join(cells))
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]

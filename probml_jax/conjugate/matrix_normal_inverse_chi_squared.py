@@ -5,11 +5,11 @@ from typing import Any, Self
 import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
-from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import digamma
 from jaxtyping import Array, Float
 
 from .._constraint import param, positive, positive_definite, real
+from .._lapack import solve_triangular
 from .._linalg import cholesky
 from .._typing import PRNGKey, Scalar
 from .._validate import check_above, check_positive, check_shape, common_dtype

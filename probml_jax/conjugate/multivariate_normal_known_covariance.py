@@ -3,11 +3,11 @@
 from typing import Any, ClassVar, Self
 
 import jax.numpy as jnp
-from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
 from .._conjugate import AbstractConjugatePrior, expected_score
 from .._constraint import fixed, param, positive_definite, real
+from .._lapack import solve_triangular
 from .._linalg import cho_solve, cholesky, matmul, symmetric
 from .._typing import PRNGKey, Scalar
 from .._validate import check_positive_definite, check_rank, check_shape, common_dtype

@@ -5,10 +5,10 @@ from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
-from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
 from .._conjugate import AbstractConjugatePrior
+from .._lapack import solve_triangular
 from .._linalg import cho_solve, cholesky, inv_psd, log_det, matmul, symmetric
 from .._special import LOG_2PI
 from .._typing import Scalar

@@ -4,11 +4,11 @@ from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
 from .._constraint import above, param, positive_definite
 from .._exponential_family import AbstractExponentialFamily
+from .._lapack import solve_triangular
 from .._linalg import cholesky, inv_psd, log_det, matmul, symmetric
 from .._typing import Flag, PRNGKey, Scalar
 from .._validate import common_dtype

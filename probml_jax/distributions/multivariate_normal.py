@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
 from .._constraint import definite_above, fixed, param, real
 from .._exponential_family import AbstractExponentialFamily
+from .._lapack import solve_triangular
 from .._linalg import (
     cho_solve,
     cholesky,

@@ -6,7 +6,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import digamma
 from jaxtyping import Array, Float
 
@@ -14,6 +13,7 @@ from .._constraint import definite_above, fixed, param, positive, real
 from .._counts import log_rising
 from .._distribution import AbstractFamily
 from .._event import check_events
+from .._lapack import solve_triangular
 from .._linalg import (
     cho_solve,
     cholesky,

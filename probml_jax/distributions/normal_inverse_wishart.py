@@ -4,11 +4,11 @@ from typing import Any, Self
 
 import jax.numpy as jnp
 import jax.random as jr
-from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
 from .._constraint import above, param, positive, positive_definite, real
 from .._distribution import AbstractDistribution
+from .._lapack import solve_triangular
 from .._linalg import cholesky, log_det
 from .._special import LOG_2PI
 from .._typing import PRNGKey, Scalar

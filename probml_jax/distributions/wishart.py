@@ -6,12 +6,12 @@ from typing import Any, NamedTuple, Self
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import digamma, gammaln
 from jaxtyping import Array, Float
 
 from .._constraint import above, param, positive_definite
 from .._exponential_family import AbstractExponentialFamily
+from .._lapack import solve_triangular
 from .._linalg import cholesky, inv_psd, log_det, matmul, symmetric
 from .._typing import Flag, PRNGKey, Scalar
 from .._validate import check_above, check_finite, check_positive_definite, check_rank, check_shape, common_dtype

@@ -5,9 +5,9 @@ from typing import NamedTuple, Self
 
 import equinox as eqx
 import jax.numpy as jnp
-from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Bool, Float
 
+from .._lapack import solve_triangular
 from .._linalg import cho_solve, cholesky, inverse_triangular, matmul
 from .._special import LOG_2PI
 from .composition import AbstractKernel

@@ -6,10 +6,10 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
 from .._constraint import fixed, network, param, positive, real
+from .._lapack import solve_triangular
 from .._linalg import cholesky, log_det, matmul
 from .._model import AbstractModel
 from .._special import LOG_2PI

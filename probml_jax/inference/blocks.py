@@ -7,6 +7,18 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+# Measured: a block whose data fill about this much keeps the (components x block) intermediates of a mixture in
+# cache while its matrix products are still large enough to run on all cores.
+_BLOCK_BYTES = 1 << 19
+# Fewer units than this do not fill the vector units of a scan over time; but long sequences must not fill the memory.
+_MIN_BLOCK, _MAX_BYTES = 1024, 1 << 26
+
+
+def block_size(data: PyTree, num_units: int) -> int:
+    """How many units fill a block that stays in cache."""
+    bytes_per_unit = max(sum(leaf.nbytes for leaf in jax.tree_util.tree_leaves(data)) / num_units, 1)
+    return int(max(1, min(_MIN_BLOCK, _MAX_BYTES / bytes_per_unit), _BLOCK_BYTES / bytes_per_unit))
+
 
 def pooled(function: Callable[[PyTree, Array], PyTree], data: PyTree, weights: Float[Array, "n"], block: int) -> PyTree:
     """`function(data, weights)` of all units, for a function that is additive over units.

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._lapack import solve_triangular
 from .._linalg import cholesky, gram_of_triangular, inverse_triangular, log_det
 from .._special import LOG_2PI
 from .._typing import Scalar
@@ -20,7 +21,7 @@ def log_density(covariance: Float[Array, "n n"], residual: Float[Array, "n"]) ->
     Cost: $n^3/3$ flops; with the gradient about $5n^3/3$. Reference: Rasmussen and Williams (2006), equation 5.9.
     """
     factor = cholesky(covariance).factor
-    whitened = jax.scipy.linalg.solve_triangular(factor, residual, lower=True)
+    whitened = solve_triangular(factor, residual, lower=True)
     return -0.5 * (jnp.sum(whitened**2) + log_det(factor) + residual.shape[0] * LOG_2PI)
 
 

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._lapack import solve_triangular
 from .._linalg import cho_solve, cholesky, matmul
 from .evidence import log_determinant
 
@@ -91,7 +92,7 @@ def binary(covariance: Float[Array, "n n"], log_likelihood: Callable[[Array], Ar
 
 def binary_moments(found: Binary, cross: Float[Array, "n m"], diagonal: Float[Array, "m"]) -> tuple[Array, Array]:
     """Latent means and variances at new inputs, from their covariances with the old ones."""
-    white = jax.scipy.linalg.solve_triangular(found.factor, found.root[:, None] * cross, lower=True)
+    white = solve_triangular(found.factor, found.root[:, None] * cross, lower=True)
     return matmul(found.weights, cross), jnp.maximum(diagonal - jnp.sum(white**2, axis=0), 0)
 
 
@@ -159,7 +160,7 @@ def softmax_moments(
 ) -> tuple[Float[Array, "m c"], Float[Array, "m c c"]]:
     """Latent means and covariances (between classes) at new inputs."""
     pulled = jnp.einsum("cij,jm->cim", found.inverses, cross, precision="highest")
-    white = jax.vmap(lambda p: jax.scipy.linalg.solve_triangular(found.factor, p, lower=True))(pulled)
+    white = jax.vmap(lambda p: solve_triangular(found.factor, p, lower=True))(pulled)
     shared = jnp.einsum("cim,dim->mcd", white, white, precision="highest")
     own = diagonal[:, None] - jnp.einsum("jm,cjm->mc", cross, pulled, precision="highest")
     classes = found.weights.shape[0]

@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
+from .._lapack import cholesky_factor, solve_triangular
 from .._linalg import cho_solve, matmul, symmetric
 from .small import SMALL, apply, congruence, diagonal, identity, inner, outer, root, solve, times, turned
 from .system import Observations, Transitions
@@ -78,7 +78,7 @@ def _whitened(error: Array, scale: Array, seen: Array) -> tuple[Array, Array]:
 
 def _updated_together(mean, covariance, y, rows, noise):
     cross = times(rows, covariance)
-    factor = jnp.linalg.cholesky(times(cross, rows.T) + jnp.diag(noise))
+    factor = cholesky_factor(times(cross, rows.T) + jnp.diag(noise))
     gain = cho_solve(factor, cross).T
     keep = jnp.eye(mean.shape[0], dtype=mean.dtype) - times(gain, rows)
     error = y - apply(rows, mean)

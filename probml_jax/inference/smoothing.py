@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
+from .._lapack import solve_triangular
 from . import affine, riccati
 from .small import apply, congruence, identity, over_time, root, solve, times, turned
 from .system import Transitions

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Bool, Float
 
+from .._lapack import solve_triangular
 from .._special import LOG_2PI
 from .._validate import as_float, check_positive_definite, check_rank, check_shape, is_concrete
 from .small import SMALL, apply, factors, identity, over_time, solve, times, turned

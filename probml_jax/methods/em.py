@@ -12,13 +12,7 @@ from .._constraint import trainable
 from .._fit import AbstractMethod
 from .._model import AbstractLatentModel, AbstractModel
 from .._typing import Data, Scalar, Statistics
-from ..inference.blocks import pooled
-
-# Measured: a block whose data fill about this much keeps the (components x block) intermediates of a mixture in
-# cache while its matrix products are still large enough to run on all cores.
-_BLOCK_BYTES = 1 << 19
-# Fewer units than this do not fill the vector units of a scan over time; but long sequences must not fill the memory.
-_MIN_BLOCK, _MAX_BYTES = 1024, 1 << 26
+from ..inference.blocks import block_size, pooled
 
 
 class EM(AbstractMethod):
@@ -56,14 +50,9 @@ class EM(AbstractMethod):
         return jax.tree_util.tree_map(jnp.subtract, eqx.filter(new, mask), eqx.filter(model, mask))
 
 
-def _block_size(data: Data, num_units: int) -> int:
-    bytes_per_unit = max(sum(leaf.nbytes for leaf in jax.tree_util.tree_leaves(data)) / num_units, 1)
-    return int(max(1, min(_MIN_BLOCK, _MAX_BYTES / bytes_per_unit), _BLOCK_BYTES / bytes_per_unit))
-
-
 def pooled_e_step(
     model: AbstractLatentModel, data: Data, weights: Float[Array, "n"], batch_size: int | None
 ) -> tuple[Statistics, Scalar]:
     """The E-step of all units, block by block: memory stays bounded by one block."""
-    blocks = lambda part, share: pooled(model.e_step, part, share, batch_size or _block_size(part, share.shape[0]))
+    blocks = lambda part, share: pooled(model.e_step, part, share, batch_size or block_size(part, share.shape[0]))
     return total(blocks, data, weights)

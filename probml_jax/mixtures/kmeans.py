@@ -12,7 +12,8 @@ from .._model import AbstractLatentModel
 from .._special import any_in_batch, pairwise_dot
 from .._typing import Flag, PRNGKey, Scalar, Statistics
 from .._validate import check_rank
-from .build import _prepare, describe
+from .build import prepare
+from .start import describe
 
 
 class KMeans(AbstractLatentModel):
@@ -107,5 +108,5 @@ def kmeans(key: PRNGKey, xs: Any, num_components: int, *, init: Any = "kmeans++"
     >>> model.centers.shape
     (3, 2)
     """
-    xs, weights = _prepare(xs, num_components, weights, "ml", init)
+    xs, weights = prepare(xs, num_components, weights, "ml", init)
     return KMeans(describe(key, xs, weights, num_components, init).centers)

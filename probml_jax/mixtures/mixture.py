@@ -17,8 +17,16 @@ from .._typing import Event, Flag, PRNGKey, Scalar, Statistics
 from ..distributions.categorical import Categorical
 
 
-def _one(x: Event) -> Event:
+def one_event(x: Event) -> Event:
+    """An event as a batch of one."""
     return jax.tree_util.tree_map(lambda a: jnp.asarray(a)[None], x)
+
+
+def normalized(joint: Float[Array, "k n"]) -> tuple[Float[Array, "k n"], Float[Array, "n"]]:
+    """Shares from log joint scores, and the log totals; where nothing is possible all shares are zero."""
+    total = logsumexp(joint, axis=0)
+    safe = jnp.where(total == -jnp.inf, 0.0, total)
+    return jnp.exp(joint - safe[None, :]), total
 
 
 class Mixture(AbstractLatentModel):
@@ -53,28 +61,25 @@ class Mixture(AbstractLatentModel):
         return log_weights[:, None] + self.components.expected_log_probs(xs)
 
     def log_prob(self, x: Event) -> Scalar:
-        return logsumexp(self.log_joint(_one(x))[:, 0])
+        return logsumexp(self.log_joint(one_event(x))[:, 0])
 
     @eqx.filter_jit
     def posterior(self, x: Event) -> Float[Array, "k"]:
         """Probability of each component given one event; NaN for an event no component can produce."""
-        joint = self.log_joint(_one(x))[:, 0]
+        joint = self.log_joint(one_event(x))[:, 0]
         return jnp.exp(joint - logsumexp(joint))
 
     @eqx.filter_jit
     def predict(self, x: Event) -> Int[Array, ""]:
         """The most probable component of one event (hard clustering)."""
-        return jnp.argmax(self.log_joint(_one(x))[:, 0])
+        return jnp.argmax(self.log_joint(one_event(x))[:, 0])
 
     def responsibilities(self, xs) -> tuple[Float[Array, "k n"], Float[Array, "n"]]:
         r"""$p(k \mid x_i)$ and $\log p(x_i)$; an impossible event belongs to nobody.
 
         The responsibilities are the gradient of the log-partition function $\log\sum_k e^{a_{ki}}$.
         """
-        joint = self.log_joint(xs)
-        total = logsumexp(joint, axis=0)
-        safe = jnp.where(total == -jnp.inf, 0.0, total)
-        return jnp.exp(joint - safe[None, :]), total
+        return normalized(self.log_joint(xs))
 
     # -------------------------------------------------------------------------------------- learning
 

@@ -1,5 +1,6 @@
 """Sequence models: Markov chains, n-gram language models, hidden Markov models, MEMMs, CRFs, linear dynamics."""
 
+from .._conditional import conditional as conditional
 from .alignment import align_states as align_states
 from .alignment import permute_states as permute_states
 from .arpa import read_arpa as read_arpa
@@ -10,8 +11,6 @@ from .build import categorical_hmm as categorical_hmm
 from .build import gaussian_hmm as gaussian_hmm
 from .build import mixture_hmm as mixture_hmm
 from .build import poisson_hmm as poisson_hmm
-from .conditional import ConditionalHMM as ConditionalHMM
-from .conditional import conditional as conditional
 from .crf import LinearChainCRF as LinearChainCRF
 from .crf import SoftmaxMargin as SoftmaxMargin
 from .crf import softmax_margin as softmax_margin

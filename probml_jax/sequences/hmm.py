@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from .._conditional import AbstractJointModel
 from .._estimate import ML, AbstractEstimate
-from .._model import AbstractLatentModel
 from .._product import Product
 from .._special import pairwise_dot
 from .._stack import AbstractStack, Stacked
@@ -21,7 +21,7 @@ from ..mixtures.mixture import Mixture
 from .data import Sequences, as_sequences, check_lengths, exists, keep, lagged, num_steps, seen
 
 
-class HMM(AbstractLatentModel):
+class HMM(AbstractJointModel):
     r"""$p(x, z) = p(z_1)\prod_s p(z_s \mid z_{s-1}) \prod_s p(x_s \mid z_s)$; a unit is one sequence.
 
     `initial` is a leaf over labels, `transition` a stack of k such leaves (its rows), `emission` a stack of k leaves
@@ -279,6 +279,13 @@ class HMM(AbstractLatentModel):
             self.emission.validate(jax.tree_util.tree_map(lambda a: a.reshape(n * t, *a.shape[2:]), real))
         if self.emission.indistinct() and many.states is None:
             raise ValueError("all states emit alike, so no method could ever separate them: start them apart.")
+
+    def unlabelled(self, datum: Any) -> Sequences:
+        return as_sequences(datum, batched=False)._replace(states=None)
+
+    def check_labelled(self, data: Any) -> None:
+        if as_sequences(data, batched=True).states is None:
+            raise ValueError("a conditional model needs known states: pass Sequences(xs, lengths, states).")
 
     def degenerate(self) -> Flag:
         return self.emission.degenerate()

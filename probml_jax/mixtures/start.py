@@ -1,0 +1,92 @@
+"""Where builders start from: a crude description of the data, by clusters or by labels that are known."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from .._linalg import matmul
+from .._typing import PRNGKey
+from .._validate import as_float, check_shape
+from ..inference import seeding
+
+_LLOYD_STEPS = 5
+
+
+class Start(NamedTuple):
+    """A crude description of the data, from which every builder makes its components."""
+
+    centers: Float[Array, "k d"]
+    shares: Float[Array, "n k"]  # weighted
+    counts: Float[Array, "k"]
+    loc: Float[Array, "d"]
+    variance: Float[Array, "d"]
+    covariance: Float[Array, "d d"]
+    within: Float[Array, "d d"]
+
+
+class Columns(NamedTuple):
+    """Columns one by one: where they lie, how far they spread, and the data about that with nothing missing."""
+
+    loc: Float[Array, "d"]
+    variance: Float[Array, "d"]
+    centred: Float[Array, "n d"]
+
+    @property
+    def unit(self) -> Float[Array, "1 d"]:
+        """Standard deviations; one for a constant column."""
+        return jnp.sqrt(jnp.where(self.variance > 0, self.variance, 1))[None, :]
+
+
+def _columns(xs: Float[Array, "n d"], weights: Float[Array, "n"]) -> Columns:
+    """A missing entry stands at its column's mean here, and only here."""
+    seen = ~jnp.isnan(xs)
+    mass = weights @ seen.astype(xs.dtype)
+    mass = jnp.where(mass > 0, mass, 1)
+    some = jnp.where(seen, xs, 0)[jnp.argmax(seen, axis=0), jnp.arange(xs.shape[1])]  # a point to centre on
+    loc = some + weights @ jnp.where(seen, xs - some[None, :], 0) / mass
+    centred = jnp.where(seen, xs - loc[None, :], 0)
+    return Columns(loc, weights @ centred**2 / mass, centred)
+
+
+def describe(
+    key: PRNGKey, xs: Float[Array, "n d"], weights: Float[Array, "n"], num_components: int, init: Any
+) -> Start:
+    """Seeds, hard shares and moments of the data."""
+    columns = _columns(xs, weights)
+    loc, unit, centred = columns.loc, columns.unit, columns.centred
+    if isinstance(init, str):
+        # distances in units of each column's spread: a column in milliseconds must not drown one in meters
+        seed = seeding.plus_plus if init == "kmeans++" else seeding.random_points
+        centers = seed(key, centred / unit, weights, num_components)
+        if init == "kmeans++":
+            centers = seeding.lloyd(centred / unit, weights, centers, _LLOYD_STEPS)
+        centers = centers * unit + loc[None, :]
+    else:
+        centers = jnp.asarray(as_float(init, "init"), xs.dtype)
+        check_shape("init", centers, (num_components, xs.shape[1]))
+    relative = centers - loc[None, :]
+    labels = seeding.assign(centred / unit, relative / unit)
+    shares = jax.nn.one_hot(labels, num_components, dtype=xs.dtype)
+    residual = centred - shares @ relative
+    within = (weights[:, None] * residual).T @ residual / jnp.sum(weights)
+    covariance = (weights[:, None] * centred).T @ centred / jnp.sum(weights)
+    shares = shares * weights[:, None]
+    return Start(centers, shares, jnp.sum(shares, axis=0), loc, columns.variance, covariance, within)
+
+
+def describe_labelled(
+    xs: Float[Array, "n d"], labels: Int[Array, "n"], weights: Float[Array, "n"], num_classes: int
+) -> Start:
+    """The same when it is known whose each row is (-1: nobody's). Within classes only variances are looked at: what is
+    learned from labels does not depend on where it starts."""
+    columns = _columns(xs, weights)
+    shares = (labels[:, None] == jnp.arange(num_classes, dtype=labels.dtype)[None, :]) * weights[:, None]
+    counts = jnp.sum(shares, axis=0)
+    means = matmul(shares.T, columns.centred) / jnp.where(counts > 0, counts, 1)[:, None]
+    squares = weights * (labels >= 0) @ columns.centred**2 - counts @ means**2
+    spread = jnp.maximum(squares, 0) / jnp.maximum(jnp.sum(counts), 1)
+    covariance = matmul((weights[:, None] * columns.centred).T, columns.centred) / jnp.sum(weights)
+    centers = means + columns.loc[None, :]
+    return Start(centers, shares, counts, columns.loc, columns.variance, covariance, jnp.diag(spread))
