@@ -123,6 +123,7 @@ class GaussianProcessRegressor(RegressorMixin, BaseEstimator):
             targets, _ = padded(target)
             found = best_of(_learn(keys, start, (rows, targets), weights, self.max_iter))
             kernel, noise = found.model.kernel, found.model.noise
+            self.n_iter_ = max(int(found.num_steps), 1)
             self.log_marginal_likelihood_value_ = float(found.final_objective)
         process = GaussianProcess(kernel, noise)
         self.kernel_ = held(kernel)
@@ -197,7 +198,9 @@ class GaussianProcessClassifier(ClassifierMixin, BaseEstimator):
         model = Classifier(_kernel(self.kernel, X.dtype), len(self.classes_))
         if self.optimizer is not None:
             keys = jr.split(key_of(self.random_state), 1 + self.n_restarts_optimizer)
-            model = best_of(_learn(keys, model, (rows, labels), weights, self.max_iter)).model
+            found = best_of(_learn(keys, model, (rows, labels), weights, self.max_iter))
+            model = found.model
+            self.n_iter_ = max(int(found.num_steps), 1)
         self.kernel_ = held(model.kernel)
         self.model_ = held(model.condition(rows, labels, weights))
         return self
@@ -211,4 +214,5 @@ class GaussianProcessClassifier(ClassifierMixin, BaseEstimator):
 
     def predict(self, X):
         """The most probable class of each row."""
-        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+        probs = self.predict_proba(X)
+        return self.classes_[probs.argmax(axis=1)]
