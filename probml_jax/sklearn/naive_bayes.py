@@ -69,7 +69,8 @@ class GaussianNB(AbstractGenerativeEstimator):
 
 
 _DISCRETE: dict[str, list] = {
-    "alpha": [Interval(Real, 0, None, closed="left")],
+    "alpha": [Interval(Real, 0, None, closed="left"), "array-like"],
+    "force_alpha": ["boolean"],
     "fit_prior": ["boolean"],
     "class_prior": ["array-like", None],
 }
@@ -96,6 +97,20 @@ def _weighed_words(model: Any, rows: Any) -> Any:
     return jnp.where(impossible, -jnp.inf, scores) + log_prior[None, :]
 
 
+def _smoothing(estimator: Any, num_features: int) -> Any:
+    """`alpha`, one for all columns or one for each; raised to 1e-10 where it is not forced."""
+    alpha = np.asarray(estimator.alpha, np.float64)
+    if alpha.ndim and alpha.shape[0] != num_features:
+        raise ValueError(
+            f"When alpha is an array, it should contains `n_features`. Got {alpha.shape[0]} elements instead of "
+            f"{num_features}."
+        )
+    if alpha.min() < 0:
+        raise ValueError("All values in alpha must be greater than 0.")
+    alpha = alpha if estimator.force_alpha else np.maximum(alpha, 1e-10)
+    return alpha if alpha.ndim else float(alpha)
+
+
 class MultinomialNB(AbstractGenerativeEstimator):
     """With the names of `sklearn.naive_bayes.MultinomialNB`; `model_` is a `pml.classifiers.multinomial_naive_bayes`.
 
@@ -107,8 +122,9 @@ class MultinomialNB(AbstractGenerativeEstimator):
     joint_scores: ClassVar[Callable] = staticmethod(_weighed_words)
     _parameter_constraints: ClassVar[dict] = _DISCRETE
 
-    def __init__(self, *, alpha=1.0, fit_prior=True, class_prior=None):
+    def __init__(self, *, alpha=1.0, force_alpha=True, fit_prior=True, class_prior=None):
         self.alpha = alpha
+        self.force_alpha = force_alpha
         self.fit_prior = fit_prior
         self.class_prior = class_prior
 
@@ -132,7 +148,7 @@ class MultinomialNB(AbstractGenerativeEstimator):
 
     def _build(self, rows: np.ndarray, labels: np.ndarray, weights: np.ndarray, counts: np.ndarray) -> Any:
         prior = _class_prior(self, counts)
-        options = {"smoothing": float(self.alpha), "class_prior": prior, "weights": weights}
+        options = {"smoothing": _smoothing(self, rows.shape[1]), "class_prior": prior, "weights": weights}
         shares = (labels[None, :] == np.arange(counts.size)[:, None]) * weights[None, :]
         self.feature_count_ = shares @ rows
         return multinomial_naive_bayes(rows, labels, counts.size, **options)
@@ -157,8 +173,9 @@ class BernoulliNB(AbstractGenerativeEstimator):
         "binarize": [None, Interval(Real, None, None, closed="neither")],
     }
 
-    def __init__(self, *, alpha=1.0, binarize=0.0, fit_prior=True, class_prior=None):
+    def __init__(self, *, alpha=1.0, force_alpha=True, binarize=0.0, fit_prior=True, class_prior=None):
         self.alpha = alpha
+        self.force_alpha = force_alpha
         self.binarize = binarize
         self.fit_prior = fit_prior
         self.class_prior = class_prior
@@ -182,7 +199,7 @@ class BernoulliNB(AbstractGenerativeEstimator):
         prior = _class_prior(self, counts)
         shares = (labels[None, :] == np.arange(counts.size)[:, None]) * weights[None, :]
         self.feature_count_ = shares @ rows
-        options = {"smoothing": float(self.alpha), "class_prior": prior, "weights": weights}
+        options = {"smoothing": _smoothing(self, rows.shape[1]), "class_prior": prior, "weights": weights}
         return bernoulli_naive_bayes(rows, labels, counts.size, **options)
 
     def _read(self, model: Any) -> None:
@@ -206,8 +223,9 @@ class CategoricalNB(AbstractGenerativeEstimator):
         "min_categories": [None, "array-like", Interval(Real, 1, None, closed="left")],
     }
 
-    def __init__(self, *, alpha=1.0, fit_prior=True, class_prior=None, min_categories=None):
+    def __init__(self, *, alpha=1.0, force_alpha=True, fit_prior=True, class_prior=None, min_categories=None):
         self.alpha = alpha
+        self.force_alpha = force_alpha
         self.fit_prior = fit_prior
         self.class_prior = class_prior
         self.min_categories = min_categories
@@ -236,7 +254,7 @@ class CategoricalNB(AbstractGenerativeEstimator):
 
     def _build(self, rows: np.ndarray, labels: np.ndarray, weights: np.ndarray, counts: np.ndarray) -> Any:
         prior = _class_prior(self, counts)
-        options = {"smoothing": float(self.alpha), "class_prior": prior, "weights": weights}
+        options = {"smoothing": _smoothing(self, rows.shape[1]), "class_prior": prior, "weights": weights}
         return categorical_naive_bayes(rows, labels, counts.size, self.n_categories_.tolist(), **options)
 
     def _read(self, model: Any) -> None:

@@ -11,8 +11,6 @@ import subprocess
 import sys
 import textwrap
 
-import pytest
-
 # module -> names that are replaced
 FILES = {
     "sklearn.mixture.tests.test_gaussian_mixture": ["GaussianMixture"],
@@ -53,7 +51,8 @@ RUNNER = textwrap.dedent(
                 self.outcomes.setdefault(report.nodeid.split("::", 1)[1], report.outcome)
 
     count = Count()
-    options = ["-q", "--no-header", "-c", "/dev/null", "--rootdir", {here!r}, "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=short",
+    options = ["-q", "--no-header", "-c", "/dev/null", "--rootdir", {here!r}, "-p", "no:cacheprovider",
+               "-p", "no:xdist", "--tb=short",
                "-W", "ignore", "--pyargs", module, "-k", {select!r}]
     pytest.main(options, plugins=[count])
     print("OUTCOMES" + json.dumps(count.outcomes))
