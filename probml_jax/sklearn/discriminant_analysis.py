@@ -26,8 +26,9 @@ class LinearDiscriminantAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMix
     """With the names of `sklearn.discriminant_analysis`; `model_` is a `pml.classifiers.lda`.
 
     `shrinkage`: `None`, "auto" (Ledoit and Wolf) or a number in [0, 1]. All solvers are one here. The covariance
-    that classes share is divided by n; `covariance_estimator`, with a `fit` and a `covariance_`, may estimate that of
-    each class instead. `transform` projects on the `n_components` directions that separate the means best.
+    that classes share is divided by n, and weighs classes by their counts also where `priors` are given;
+    `covariance_estimator`, with a `fit` and a `covariance_`, may estimate that of each class instead.
+    `transform` projects on the `n_components` directions that separate the means best.
 
     >>> rows = np.array([[-1.0, -1], [-2, -1], [-3, -2], [1, 1], [2, 1], [3, 2]])
     >>> LinearDiscriminantAnalysis().fit(rows, [1, 1, 1, 2, 2, 2]).predict([[-0.8, -1]]).tolist()

@@ -130,8 +130,9 @@ class AbstractMixture(DensityMixin, BaseEstimator):
         order = np.argsort(which, kind="stable")
         return rows[order], which[order]
 
+    @in_double
     def _n_parameters(self) -> int:
-        return num_parameters(self.model_)
+        return num_parameters(on_device(self.model_))
 
     def aic(self, X):
         """Akaike's information criterion; lower is better."""
