@@ -11,6 +11,8 @@ import subprocess
 import sys
 import textwrap
 
+import pytest
+
 # module -> names that are replaced
 FILES = {
     "sklearn.mixture.tests.test_gaussian_mixture": ["GaussianMixture"],
