@@ -25,7 +25,8 @@ def _decided(joint: np.ndarray) -> np.ndarray:
 class LinearDiscriminantAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AbstractGenerativeEstimator):
     """With the names of `sklearn.discriminant_analysis`; `model_` is a `pml.classifiers.lda`.
 
-    `shrinkage`: `None`, "auto" (Ledoit and Wolf) or a number in [0, 1]. All solvers are one here. The covariance
+    `shrinkage`: `None`, "auto" (Ledoit and Wolf) or a number in [0, 1]. All solvers are one here, so
+    each of them shrinks and transforms. The covariance
     that classes share is divided by n, and weighs classes by their counts also where `priors` are given;
     `covariance_estimator`, with a `fit` and a `covariance_`, may estimate that of each class instead.
     `transform` projects on the `n_components` directions that separate the means best.
@@ -67,8 +68,6 @@ class LinearDiscriminantAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMix
     def fit(self, X, y):
         """Learn from rows and labels."""
         X, labels = self._labelled(X, y)
-        if self.solver == "svd" and self.shrinkage is not None:
-            raise NotImplementedError("shrinkage not supported with 'svd' solver.")
         if len(X) == len(self.classes_):
             raise ValueError("The number of samples must be more than the number of classes.")
         most = min(len(self.classes_) - 1, X.shape[1])
@@ -123,8 +122,6 @@ class LinearDiscriminantAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMix
 
     def transform(self, X):
         """Coordinates along the directions that separate the classes best."""
-        if self.solver == "lsqr":
-            raise NotImplementedError("transform not implemented for 'lsqr' solver (use 'svd' or 'eigen').")
         check_is_fitted(self)
         return ((checked(self, X) - self.xbar_) @ self.scalings_)[:, : self._max_components]
 
@@ -169,8 +166,6 @@ class QuadraticDiscriminantAnalysis(AbstractGenerativeEstimator):
     def fit(self, X, y):
         """Learn from rows and labels."""
         X, labels = self._labelled(X, y)
-        if self.solver == "svd" and self.shrinkage is not None:
-            raise NotImplementedError("shrinkage not supported with 'svd' solver.")
         for label, count in zip(self.classes_, np.bincount(labels), strict=True):
             if count < 2:
                 raise ValueError(f"y has only 1 sample in class {label}, covariance is ill defined.")

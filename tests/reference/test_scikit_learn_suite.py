@@ -54,6 +54,8 @@ EXPECTED = {
     "test_check_alpha": _PRIVATE,
     "test_categorical_input_tag": "reads the tags of scikit-learn's own class",
     "test_lda_predict": "infinite rows of a degenerate case are refused in other words",
+    "test_lda_transform": "every solver transforms",
+    "test_qda_shrinkage": "every solver shrinks",
     "test_lda_priors": _OTHER_ORDER,
     "test_lda_numeric_consistency_float32_float64": "float32 agrees with float64 to 1e-5, not 1e-6",
     "test_qda_covariance_estimator": "what a covariance estimator returns is not checked",
