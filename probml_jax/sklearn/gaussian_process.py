@@ -115,6 +115,7 @@ class GaussianProcessRegressor(RegressorMixin, BaseEstimator):
         kernel = _kernel(self.kernel, X.dtype)
         noise = jnp.asarray(self.alpha, X.dtype)
         start = GaussianProcess(kernel, noise)
+        self.n_iter_ = 1
         target = ((y - self._shift) / self._unit).astype(X.dtype)
         if self.optimizer is not None:
             start = start if self.learn_noise else KnownNoise(kernel, noise)
@@ -196,6 +197,7 @@ class GaussianProcessClassifier(ClassifierMixin, BaseEstimator):
         rows, weights = padded(X)
         labels = np.concatenate([labels, np.full(len(rows) - len(X), -1)])
         model = Classifier(_kernel(self.kernel, X.dtype), len(self.classes_))
+        self.n_iter_ = 1
         if self.optimizer is not None:
             keys = jr.split(key_of(self.random_state), 1 + self.n_restarts_optimizer)
             found = best_of(_learn(keys, model, (rows, labels), weights, self.max_iter))
