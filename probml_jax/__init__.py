@@ -62,6 +62,7 @@ from .methods import EM as EM
 from .methods import LBFGS as LBFGS
 from .methods import GeneralizedEM as GeneralizedEM
 from .methods import Gradient as Gradient
+from .methods import Newton as Newton
 
 __version__ = "0.1.0"
 

@@ -12,7 +12,7 @@ from .._estimate import MAP, ML, AbstractEstimate, Bayes, Frozen
 from .._typing import Data
 from .._validate import as_data, as_weights, check_labels, check_simplex, check_units, float_dtype, is_concrete
 from ..distributions import Categorical
-from ..inference.blocks import block_size, pooled
+from ..inference.groups import Groups, pooled_by_group
 from .generative import GenerativeClassifier
 
 
@@ -85,17 +85,14 @@ def class_leaf(class_prior: Any, smoothing: Any, estimate: str, num_classes: int
 
 
 def counted(
-    classifier: GenerativeClassifier, xs: Data, ys: Int[Array, "n"], weights: Float[Array, "n"]
+    classifier: GenerativeClassifier, xs: Data, ys: Int[Array, "n"], weights: Float[Array, "n"], groups: Groups
 ) -> GenerativeClassifier:
-    """The classifier learned from labelled events in one pass, in blocks; unlabelled ones count for nothing here.
+    """The classifier learned from labelled events in one pass; unlabelled ones count for nothing here.
 
-    Closed form where every leaf has one and nothing is missing; otherwise a start for `fit`.
+    Closed form where every leaf has one and nothing is missing; otherwise a start for `fit`. `groups` are the rows by
+    class (`grouped(ys, num_classes)`): each is looked at by the leaf of its own class only.
     """
-    classes = jnp.arange(classifier.num_classes, dtype=ys.dtype)
-
-    def statistics(data, weights):
-        xs, ys = data
-        shares = jnp.where(ys[None, :] == classes[:, None], weights[None, :], 0)
-        return jnp.sum(shares, axis=1), classifier.class_conditionals.statistics(xs, shares)
-
-    return classifier.m_step(pooled(statistics, (xs, ys), weights, block_size(xs, ys.shape[0])))
+    stack, classes = classifier.class_conditionals, jnp.arange(classifier.num_classes, dtype=ys.dtype)
+    counts = jnp.sum(jnp.where(ys[None, :] == classes[:, None], weights[None, :], 0), axis=1)
+    own = lambda label, rows, share: stack.member(label).statistics(rows, share)
+    return classifier.m_step((counts, pooled_by_group(own, xs, weights, groups, stack.size)))

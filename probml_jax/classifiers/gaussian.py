@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from .._stack import Tied
 from .._validate import is_concrete
+from ..inference.groups import grouped
 from ..mixtures.leaves import check_covariance, check_estimate, gaussian_leaves
 from ..mixtures.start import describe_labelled
 from .data import as_labelled, as_table, check_every_class, class_leaf, counted
@@ -60,19 +61,18 @@ def gaussian_classifier(
     xs = as_table(xs)
     separate = estimate == "ml" and not covariance.startswith("tied")
     check_every_class(ys, weights, num_classes, 2 if separate else 1)
-    options = estimate, prior, class_prior, smoothing, shrinkage, unbiased, floor
-    return _gaussian(xs, ys, weights, num_classes, covariance, *options)
+    options = covariance, estimate, prior, class_prior, smoothing, shrinkage, unbiased, floor
+    return _gaussian(xs, ys, weights, grouped(ys, num_classes), num_classes, *options)
 
 
 @eqx.filter_jit
-def _gaussian(
-    xs, ys, weights, num_classes, covariance, estimate, prior, class_prior, smoothing, shrinkage, unbiased, floor
-) -> GenerativeClassifier:
+def _gaussian(xs, ys, weights, groups, num_classes, covariance, estimate, *options) -> GenerativeClassifier:
+    prior, class_prior, smoothing, shrinkage, unbiased, floor = options
     known = jnp.where(ys >= 0, weights, 0)
     start = describe_labelled(xs, ys, known, num_classes)
     stack = gaussian_leaves(start, xs, covariance, estimate, prior, floor)
     leaf = class_leaf(class_prior, smoothing, estimate, num_classes, xs.dtype)
-    found = counted(GenerativeClassifier(leaf, stack), xs, ys, known)
+    found = counted(GenerativeClassifier(leaf, stack), xs, ys, known, groups)
     if unbiased or isinstance(shrinkage, str) or shrinkage:
         return _adjusted(found, xs, start.shares, shrinkage, unbiased)
     return found

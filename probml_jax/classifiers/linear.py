@@ -84,7 +84,7 @@ class AbstractLinearClassifier(AbstractAuditedModel):
 
     def degenerate_on(self, data: Data, weights: Float[Array, "n"]) -> Flag:
         """No penalty, and every label has the highest score: larger weights are better for ever."""
-        return (self.l2 == 0) & total(lambda part, share: self._wrong(part, share), data, weights) == 0
+        return (self.l2 == 0) & (total(self._wrong, data, weights) == 0)
 
     def _wrong(self, data: Data, weights: Float[Array, "n"]) -> Int[Array, ""]:
         xs, ys = data
