@@ -10,7 +10,17 @@ from jaxtyping import Array, Float, Int
 from .. import conjugate
 from .._estimate import MAP, ML, AbstractEstimate, Bayes, Frozen
 from .._typing import Data
-from .._validate import as_data, as_weights, check_labels, check_simplex, check_units, float_dtype, is_concrete
+from .._validate import (
+    as_data,
+    as_float,
+    as_weights,
+    check_labels,
+    check_shape,
+    check_simplex,
+    check_units,
+    float_dtype,
+    is_concrete,
+)
 from ..distributions import Categorical
 from ..inference.groups import Groups, pooled_by_group
 from .generative import GenerativeClassifier
@@ -64,17 +74,25 @@ def as_table(xs: Data) -> Float[Array, "n d"]:
     return xs if jnp.issubdtype(xs.dtype, jnp.floating) else xs.astype(jnp.result_type(float))
 
 
-def class_leaf(class_prior: Any, smoothing: Any, estimate: str, num_classes: int, dtype: Any) -> AbstractEstimate:
+def as_class_prior(class_prior: Any, num_classes: int) -> Array | None:
+    """Given probabilities of the classes, checked before anything is compiled."""
+    if class_prior is None:
+        return None
+    probs = as_float(class_prior, "class_prior")
+    check_shape("class_prior", probs, (num_classes,))
+    check_simplex("class_prior", probs)
+    return probs
+
+
+def class_leaf(
+    class_prior: Array | None, smoothing: Any, estimate: str, num_classes: int, dtype: Any
+) -> AbstractEstimate:
     r"""A leaf over classes: given probabilities, counts, counts plus $\alpha$, or a Dirichlet posterior.
 
     Smoothing with $\alpha$ is the mode under $Dir(\alpha + 1)$.
     """
     if class_prior is not None:
-        probs = jnp.asarray(class_prior, dtype)
-        if probs.shape != (num_classes,):
-            raise ValueError(f"class_prior has shape {probs.shape}; wanted ({num_classes},).")
-        check_simplex("class_prior", probs)
-        return Frozen(ML(Categorical(probs)))
+        return Frozen(ML(Categorical(class_prior.astype(dtype))))
     even = Categorical(jnp.full(num_classes, 1 / num_classes, dtype))
     if estimate == "bayes":
         prior = conjugate.DirichletCategorical(jnp.full(num_classes, 1.0, dtype) * (smoothing or 1.0))

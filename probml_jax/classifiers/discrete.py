@@ -27,7 +27,7 @@ from ..mixtures.leaves import (
     stacked_leaves,
 )
 from ..mixtures.start import describe_labelled
-from .data import as_labelled, as_table, check_every_class, class_leaf, counted
+from .data import as_class_prior, as_labelled, as_table, check_every_class, class_leaf, counted
 from .generative import GenerativeClassifier
 
 
@@ -49,6 +49,8 @@ def _concentration(shape: tuple[int, ...], smoothing: Any, estimate: str, dtype:
 
 def _family(recipe: Recipe, events, features, ys, weights, num_classes, *options) -> GenerativeClassifier:
     """A classifier of one family, started at `features` and learned from `events`."""
+    estimate, prior, class_prior, class_smoothing = options
+    options = estimate, prior, as_class_prior(class_prior, num_classes), class_smoothing
     return _compiled_family(recipe, events, features, ys, weights, grouped(ys, num_classes), num_classes, *options)
 
 
@@ -127,7 +129,6 @@ def multinomial_naive_bayes(
         shares,
         ys,
         weights,
-        grouped(ys, num_classes),
         num_classes,
         how,
         prior,
@@ -165,7 +166,6 @@ def poisson_naive_bayes(
         xs,
         ys,
         weights,
-        grouped(ys, num_classes),
         num_classes,
         estimate,
         prior,
@@ -210,7 +210,6 @@ def categorical_naive_bayes(
         features,
         ys,
         weights,
-        grouped(ys, num_classes),
         num_classes,
         how,
         prior,
@@ -282,7 +281,7 @@ def table_classifier(
     prior = conjugate.DirichletCategorical(_concentration((num_values,), smoothing, how, dtype))
     shares = (ys[:, None] == jnp.arange(num_classes)[None, :]) * weights[:, None]
     stack = stacked_leaves(even, prior, how, xs, shares)
-    leaf = class_leaf(class_prior, class_smoothing, how, num_classes, dtype)
+    leaf = class_leaf(as_class_prior(class_prior, num_classes), class_smoothing, how, num_classes, dtype)
     return _counted(GenerativeClassifier(leaf, stack), xs, ys, weights, grouped(ys, num_classes))
 
 
@@ -323,7 +322,7 @@ def mixed_naive_bayes(
         sizes = _as_categories(part, None)[1] if kind == "categorical" else ()
         stacks.append(_column_leaves(kind, part, sizes, ys, known, num_classes, smoothing, floor))
     stack = Stacked(Product(tuple(stack.each for stack in stacks)))
-    leaf = class_leaf(class_prior, class_smoothing, "ml", num_classes, known.dtype)
+    leaf = class_leaf(as_class_prior(class_prior, num_classes), class_smoothing, "ml", num_classes, known.dtype)
     return _counted(GenerativeClassifier(leaf, stack), parts, ys, known, grouped(ys, num_classes))
 
 

@@ -12,7 +12,7 @@ from .._validate import is_concrete
 from ..inference.groups import grouped
 from ..mixtures.leaves import check_covariance, check_estimate, gaussian_leaves
 from ..mixtures.start import describe_labelled
-from .data import as_labelled, as_table, check_every_class, class_leaf, counted
+from .data import as_class_prior, as_labelled, as_table, check_every_class, class_leaf, counted
 from .generative import GenerativeClassifier
 
 
@@ -59,6 +59,7 @@ def gaussian_classifier(
     _check_shrinkage(shrinkage, unbiased, covariance, estimate)
     xs, ys, weights, num_classes = as_labelled(xs, ys, num_classes, weights)
     xs = as_table(xs)
+    class_prior = as_class_prior(class_prior, num_classes)
     separate = estimate == "ml" and not covariance.startswith("tied")
     check_every_class(ys, weights, num_classes, 2 if separate else 1)
     options = covariance, estimate, prior, class_prior, smoothing, shrinkage, unbiased, floor
