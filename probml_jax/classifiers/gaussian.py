@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from .._stack import Tied
 from .._validate import is_concrete
+from ..distributions import MultivariateNormal
 from ..inference.groups import grouped
 from ..mixtures.leaves import check_covariance, check_estimate, gaussian_leaves
 from ..mixtures.start import describe_labelled
@@ -83,9 +84,11 @@ def _check_shrinkage(shrinkage: Any, unbiased: bool, covariance: str, estimate: 
     plain = not isinstance(shrinkage, str) and is_concrete(shrinkage)
     if (isinstance(shrinkage, str) and shrinkage != "auto") or (plain and not 0 <= shrinkage <= 1):
         raise ValueError(f"shrinkage must lie in [0, 1] or be 'auto'; got {shrinkage!r}.")
-    wanted = unbiased or isinstance(shrinkage, str) or (plain and shrinkage > 0)
-    if wanted and (estimate != "ml" or covariance not in ("full", "tied")):
-        raise ValueError("shrinkage and unbiased are for estimate='ml' with 'full' or 'tied' covariances.")
+    shrunken = isinstance(shrinkage, str) or (plain and shrinkage > 0)
+    if (shrunken or unbiased) and estimate != "ml":
+        raise ValueError("shrinkage and unbiased are for estimate='ml'.")
+    if shrunken and covariance not in ("full", "tied"):
+        raise ValueError(f"shrinkage is for 'full' and 'tied' covariances; got covariance={covariance!r}.")
 
 
 def _adjusted(
@@ -93,22 +96,23 @@ def _adjusted(
 ) -> GenerativeClassifier:
     """Covariances shrunken, or divided by degrees of freedom."""
     stack, counts = found.class_conditionals, jnp.sum(shares, axis=0)
-    tied = isinstance(stack, Tied)
-    covariance = stack.each.distribution.covariance
-    if shrinkage == "auto":
-        covariance = _ledoit_wolf(xs, shares, stack.each.distribution.loc)
-        covariance = jnp.tensordot(counts / jnp.sum(counts), covariance, 1) if tied else covariance
-    elif isinstance(shrinkage, float) and shrinkage == 0:
-        pass
+    tied, member = isinstance(stack, Tied), stack.each.distribution
+    mass = jnp.sum(counts)
+    factor = 1.0 if not unbiased else (mass / (mass - counts.size) if tied else counts / (counts - 1))
+    replace = lambda where, value: eqx.tree_at(
+        lambda clf: where(clf.class_conditionals.each.distribution), found, value
+    )
+    if not isinstance(member, MultivariateNormal):
+        times = lambda scale: scale * jnp.reshape(jnp.sqrt(factor), (-1, *[1] * (scale.ndim - 1)))
+        return replace(lambda dist: dist.scale, times(member.scale) if not tied else member.scale * jnp.sqrt(factor))
+    covariance = member.covariance
+    if isinstance(shrinkage, str):
+        covariance = _ledoit_wolf(xs, shares, member.loc)
+        covariance = jnp.tensordot(counts / mass, covariance, 1) if tied else covariance
     else:
         shrink = lambda a: _towards_sphere(a, shrinkage)
         covariance = shrink(covariance) if tied else jax.vmap(shrink)(covariance)
-    if unbiased and tied:
-        covariance = covariance * jnp.sum(counts) / (jnp.sum(counts) - counts.size)
-    elif unbiased:
-        covariance = covariance * (counts / (counts - 1))[:, None, None]
-    where = lambda clf: clf.class_conditionals.each.distribution.covariance
-    return eqx.tree_at(where, found, covariance)
+    return replace(lambda dist: dist.covariance, covariance * jnp.reshape(factor, (1, 1) if tied else (-1, 1, 1)))
 
 
 def _towards_sphere(covariance: Float[Array, "d d"], amount: Any) -> Float[Array, "d d"]:
