@@ -58,6 +58,7 @@ from ._product import Product as Product
 from ._stack import AbstractStack as AbstractStack
 from ._stack import Stacked as Stacked
 from ._stack import Tied as Tied
+from .inference.blocks import in_blocks as in_blocks
 from .methods import EM as EM
 from .methods import LBFGS as LBFGS
 from .methods import GeneralizedEM as GeneralizedEM

@@ -81,7 +81,7 @@ def test_probabilities_follow_from_the_joint(name):
     first = jax.tree_util.tree_map(lambda a: a[0], xs)
     probs = model.probs(first)
     np.testing.assert_allclose(jnp.sum(probs), 1, rtol=1e-12)
-    np.testing.assert_allclose(jnp.exp(model.log_joint(xs)[:, 0] - model.log_evidence(first)), probs, rtol=1e-10)
+    np.testing.assert_allclose(jnp.exp(model.log_joint(first) - model.log_evidence(first)), probs, rtol=1e-10)
     assert int(model.predict(first)) == int(jnp.argmax(probs))
     swapped = jnp.ones((3, 3)) - jnp.eye(3)[jnp.array([1, 2, 0])]  # action a is right for class a+1
     assert int(model.predict(first, cost=swapped)) == (int(jnp.argmax(probs)) - 1) % 3
@@ -124,6 +124,14 @@ def test_builders_work_under_jit_and_vmap():
     means = jax.jit(jax.vmap(lambda y: C.qda(xs, y, num_classes=3).class_conditionals.each.distribution.loc))(labels)
     np.testing.assert_allclose(means[0], C.qda(xs, ys).class_conditionals.each.distribution.loc, rtol=1e-10)
     np.testing.assert_allclose(means[1], jnp.roll(means[0], 1, axis=0), rtol=1e-10)
+
+
+def test_blocks_are_vmap():
+    model, xs, _ = _member("qda")
+    for size in (1, 7, 59, 60, 100, None):
+        np.testing.assert_array_equal(pml.in_blocks(model.predict, xs, size), jax.vmap(model.predict)(xs))
+    with pytest.raises(ValueError, match="num_units"):
+        pml.in_blocks(model.predict, xs, 0)
 
 
 def test_float32_far_from_the_origin():
