@@ -8,6 +8,7 @@ import numpy as np
 
 from ._fit import Fit, Status
 from .gaussian_processes import GaussianProcess
+from .inference.blocks import in_blocks
 from .mixtures.mixture import Mixture
 from .selection import Table
 
@@ -133,4 +134,31 @@ def process(gp: GaussianProcess, x: Any, ax: Any = None, num_sigma: float = 2.0,
         seen = np.ravel(np.asarray(gp.evidence.xs))
         values = np.asarray(gp.evidence.residual) + np.asarray(jax.vmap(gp.mean_function)(gp.evidence.xs))
         ax.plot(seen, values, ".", color="black", markersize=3)
+    return ax
+
+
+def decision_regions(model: Any, xs: Any, ys: Any, ax: Any = None, num: int = 200, margin: float = 0.3) -> Any:
+    """The plane colored by the class probabilities of a classifier, with boundaries and labelled points `(n, 2)`.
+
+    `model` has `probs(x)` of one event; points with a label of -1 are drawn as small gray dots.
+    """
+    import matplotlib.pyplot as plt
+
+    ax, xs, ys = _axes(ax), np.asarray(xs), np.asarray(ys)
+    low, high = np.nanmin(xs, axis=0), np.nanmax(xs, axis=0)
+    low, high = low - margin * (high - low), high + margin * (high - low)
+    across, up = (np.linspace(low[j], high[j], num) for j in range(2))
+    grid = np.stack(np.meshgrid(across, up), axis=-1).reshape(-1, 2).astype(xs.dtype)
+    probs = np.asarray(in_blocks(model.probs, jnp.asarray(grid)))
+    colors = plt.get_cmap("tab10")(np.arange(probs.shape[1]) % 10)[:, :3]
+    picture = np.clip(0.55 + 0.45 * probs @ colors, 0, 1).reshape(num, num, 3)
+    ax.imshow(picture, origin="lower", extent=(low[0], high[0], low[1], high[1]), aspect="auto", zorder=0)
+    for k in range(probs.shape[1]):
+        rivals = np.delete(probs, k, axis=1).max(axis=1)
+        gap = (probs[:, k] - rivals).reshape(num, num)
+        if gap.min() < 0 < gap.max():
+            ax.contour(across, up, gap, levels=[0], colors="k", linewidths=0.8)
+    known = ys >= 0
+    ax.scatter(*xs[~known].T, s=4, color="0.4", alpha=0.5)
+    ax.scatter(*xs[known].T, c=colors[ys[known]], s=14, edgecolors="k", linewidths=0.3)
     return ax

@@ -22,7 +22,7 @@ from .._validate import (
     is_concrete,
 )
 from ..distributions import Categorical
-from ..inference.groups import Groups, pooled_by_group
+from ..inference.grouped_rows import Groups, pooled_by_group
 from .generative import GenerativeClassifier
 
 

@@ -14,7 +14,7 @@ from .._product import Product
 from .._stack import Stacked
 from .._validate import check_counts, check_finite, check_labels, check_probabilities, is_concrete
 from ..distributions import Categorical
-from ..inference.groups import grouped
+from ..inference.grouped_rows import grouped
 from ..mixtures.leaves import (
     Recipe,
     bernoullis,

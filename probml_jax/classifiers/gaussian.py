@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from .._stack import Tied
 from .._validate import is_concrete
 from ..distributions import MultivariateNormal
-from ..inference.groups import grouped
+from ..inference.grouped_rows import grouped
 from ..mixtures.leaves import check_covariance, check_estimate, gaussian_leaves
 from ..mixtures.start import describe_labelled
 from .data import as_class_prior, as_labelled, as_table, check_every_class, class_leaf, counted

@@ -67,9 +67,9 @@ def mapped(function: Callable[[PyTree], PyTree], data: PyTree, block: int) -> Py
 def in_blocks(function: Callable[[Any], Any], data: Any, num_units: int | None = None) -> PyTree:
     """`jax.vmap(function)(data)` in blocks that stay in cache, compiled: what it needs besides the result is a block.
 
-    For many events: `in_blocks(model.predict, xs)`, `in_blocks(model.log_prob, xs)`. `function` is a method of a model or
-    any function of one unit (a lambda is compiled again at every call). `num_units` is the number of units at a time, by
-    default some half a megabyte of data.
+    For many events: `in_blocks(model.predict, xs)`, `in_blocks(model.log_prob, xs)`. `function` is a method of a model
+    or any function of one unit (a lambda is compiled again at every call). `num_units` is the number of units at a
+    time, by default some half a megabyte of data.
 
     >>> in_blocks(jnp.sum, jnp.ones((5, 2)), num_units=2).tolist()
     [2.0, 2.0, 2.0, 2.0, 2.0]
