@@ -291,7 +291,7 @@ def fit(
     *,
     weights: Any = None,
     max_steps: int = 100,
-    rtol: float | None = None,
+    rtol: float | Array | None = None,
     progress: bool = False,
 ) -> Fit:
     r"""Learn a model's parameters: climb $\sum_i w_i \log p(x_i) + \log p(\theta)$ by any method.

@@ -1,0 +1,188 @@
+"""Principal components and factor analysis with scikit-learn's names."""
+
+import warnings
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted
+
+from .._fit import Fit, Status, fit
+from ..factors import PCA as Principal
+from ..factors import factor_analysis
+from .host import checked, held, in_double, key_of, on_device, over_rows, padded
+
+
+def _size(n_components: Any, X: np.ndarray) -> int:
+    most = min(X.shape)
+    if n_components is None:
+        return most
+    if n_components > most:
+        raise ValueError(f"n_components={n_components} must be between 0 and min(n_samples, n_features)={most}")
+    return int(n_components)
+
+
+class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """With the names of `sklearn.decomposition.PCA`; the model is `model_`, a `pml.factors.PCA`.
+
+    `n_components`: a number of components, a share of the variance between 0 and 1, or `None` for all. `svd_solver`:
+    "auto", "full" (of the data), "covariance_eigh" or "randomized".
+
+    >>> rows = np.array([[1.0, 2.0], [2.0, 4.0], [3.0, 6.1]])
+    >>> PCA(1).fit(rows).explained_variance_ratio_.round(3).tolist()
+    [1.0]
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        "n_components": [
+            Interval(Integral, 1, None, closed="left"),
+            Interval(Real, 0, 1, closed="neither"),
+            None,
+        ],
+        "whiten": ["boolean"],
+        "svd_solver": [StrOptions({"auto", "full", "covariance_eigh", "randomized"})],
+        "random_state": ["random_state"],
+    }
+
+    def __init__(self, n_components=None, *, whiten=False, svd_solver="auto", random_state=None):
+        self.n_components = n_components
+        self.whiten = whiten
+        self.svd_solver = svd_solver
+        self.random_state = random_state
+
+    @in_double
+    def fit(self, X, y=None):
+        """Learn from rows; y is ignored."""
+        self._validate_params()
+        X = checked(self, X, reset=True, ensure_min_samples=2)
+        share = self.n_components is not None and not isinstance(self.n_components, Integral)
+        k = min(X.shape) if share else _size(self.n_components, X)
+        method = {"full": "svd", "covariance_eigh": "eigen"}.get(self.svd_solver, self.svd_solver)
+        key = key_of(self.random_state) if method == "randomized" else None
+        model = held(Principal.from_data(X, k, method=method, key=key))
+        if share:
+            heap = np.cumsum(model.explained_variance_ratio)
+            k = min(int(np.searchsorted(heap, self.n_components, side="right")) + 1, k)
+            model = held(Principal.from_data(X, k, method=method, key=key))
+        self.model_ = model
+        self.mean_, self.components_ = model.mean, model.components
+        self.explained_variance_ = model.explained_variance
+        self.explained_variance_ratio_ = model.explained_variance_ratio
+        self.singular_values_, self.noise_variance_ = model.singular_values, float(model.noise_variance)
+        self.n_components_ = self._n_features_out = k
+        self.n_samples_ = len(X)
+        return self
+
+    def _unit(self) -> np.ndarray:
+        scale = np.sqrt(self.explained_variance_)
+        return np.where(scale > 0, scale, 1) if self.whiten else np.ones_like(scale)
+
+    @in_double
+    def transform(self, X):
+        """Coordinates of rows along the components."""
+        check_is_fitted(self)
+        return over_rows(_coordinates, self.model_, checked(self, X)) / self._unit()
+
+    def inverse_transform(self, X):
+        """The rows of the subspace with these coordinates."""
+        check_is_fitted(self)
+        return (np.asarray(X) * self._unit()) @ self.components_ + self.mean_
+
+
+def _coordinates(model: Any, rows: Any) -> Any:
+    return model.transform(rows)
+
+
+class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """With the names of `sklearn.decomposition.FactorAnalysis`; the model is `model_`, a `pml.factors.FactorAnalysis`.
+
+    `rotation`: "varimax" or `None`. `tol` is the change of the mean log-likelihood at which EM stops.
+
+    >>> rows = np.random.default_rng(0).normal(size=(100, 1)) @ np.ones((1, 3))
+    >>> FactorAnalysis(1, random_state=0).fit(rows + 0.1 * np.arange(300).reshape(100, 3) % 1).components_.shape
+    (1, 3)
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        "n_components": [Interval(Integral, 1, None, closed="left"), None],
+        "tol": [Interval(Real, 0.0, None, closed="left")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "rotation": [StrOptions({"varimax"}), None],
+        "random_state": ["random_state"],
+    }
+
+    def __init__(self, n_components=None, *, tol=1e-4, max_iter=1000, rotation=None, random_state=0):
+        self.n_components = n_components
+        self.tol = tol
+        self.max_iter = max_iter
+        self.rotation = rotation
+        self.random_state = random_state
+
+    @in_double
+    def fit(self, X, y=None):
+        """Learn from rows; y is ignored."""
+        self._validate_params()
+        X = checked(self, X, reset=True, ensure_min_samples=2)
+        rows, weights = padded(X)
+        k = X.shape[1] if self.n_components is None else self.n_components
+        k = _size(min(k, min(X.shape)) if self.n_components is None else k, X)
+        key = key_of(self.random_state)
+        result = _learn(key, rows, weights, k, np.asarray(self.tol), self.max_iter)
+        model = result.model.rotated() if self.rotation else result.model
+        self.model_ = held(model)
+        self.mean_ = np.asarray(model.line.offset)
+        self.components_ = np.asarray(model.loadings).T
+        self.noise_variance_ = np.asarray(model.noise_variance)
+        self.n_iter_ = max(int(result.num_steps), 1)
+        self.loglike_ = np.asarray(result.objective)[1 : self.n_iter_ + 1].tolist()
+        self._n_features_out = k
+        if int(result.status) == Status.max_steps:
+            warnings.warn(
+                "EM did not converge; increase max_iter or tol.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        return self
+
+    @in_double
+    def transform(self, X):
+        """Posterior means of the factors given rows."""
+        check_is_fitted(self)
+        return over_rows(_factors, self.model_, checked(self, X))
+
+    @in_double
+    def get_covariance(self):
+        """The covariance of rows under the model."""
+        check_is_fitted(self)
+        return np.asarray(on_device(self.model_).marginal_covariance())
+
+    @in_double
+    def score_samples(self, X):
+        """Log density of each row."""
+        check_is_fitted(self)
+        return over_rows(_scores, self.model_, checked(self, X))
+
+    def score(self, X, y=None):
+        """Mean log density."""
+        return float(self.score_samples(X).mean())
+
+
+def _factors(model: Any, rows: Any) -> Any:
+    return model.transform(rows)
+
+
+def _scores(model: Any, rows: Any) -> Any:
+    return jax.vmap(model.log_prob)(rows)
+
+
+@eqx.filter_jit
+def _learn(key: Any, rows: Any, weights: Any, k: int, tol: Any, max_iter: int) -> Fit:
+    start = factor_analysis(key, rows, k, weights=weights)
+    total = weights.sum()
+    value = abs(start.log_likelihood(rows, weights))
+    return fit(start, rows, weights=weights, max_steps=max_iter, rtol=tol * total / (value + total))
