@@ -1,7 +1,7 @@
 """Differentiable probabilistic models in JAX: one interface for EM, variational Bayes and gradients.
 
 Verbs and bases live here; families, priors and models in their rooms: `pml.distributions`, `pml.conjugate`,
-`pml.mixtures`, `pml.factors`, `pml.sequences`, `pml.inference`, `pml.selection`.
+`pml.mixtures`, `pml.factors`, `pml.sequences`, `pml.graphs`, `pml.inference`, `pml.selection`.
 """
 
 import importlib
@@ -63,11 +63,12 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from . import factors as factors
     from . import gaussian_processes as gaussian_processes
+    from . import graphs as graphs
     from . import selection as selection
     from . import sequences as sequences
 
 # rooms that are imported when they are first used: `import probml_jax` stays quick
-_LATER = ("factors", "gaussian_processes", "selection", "sequences")
+_LATER = ("factors", "gaussian_processes", "graphs", "selection", "sequences")
 
 
 def __getattr__(name: str) -> Any:
