@@ -11,8 +11,8 @@ from .field import ContrastiveDivergence as ContrastiveDivergence
 from .field import PseudoLikelihood as PseudoLikelihood
 from .graph import AbstractGraph as AbstractGraph
 from .markov_field import MarkovField as MarkovField
-from .markov_field import ising as ising
-from .markov_field import potts as potts
+from .markov_field import ising_field as ising_field
+from .markov_field import potts_field as potts_field
 from .posterior import Approximation as Approximation
 from .posterior import Assignment as Assignment
 from .posterior import Bounds as Bounds

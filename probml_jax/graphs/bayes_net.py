@@ -33,9 +33,10 @@ class BayesNet(AbstractTableGraph, AbstractLatentModel):
     be a `Stacked` leaf over the parents' joint states (row-major), so that learning is by maximum likelihood, MAP or
     variational Bayes (see `with_prior`); under `Bayes` leaves `log_prob` is a bound and queries use posterior means.
 
-    Learning is `pml.fit(net, rows)`: counting when rows are complete, EM when some states are missing or hidden; expected
-    counts are gradients of $\log p$. Cycles (named), tables of the wrong shape or that do not sum to one (named), and
-    unknown parents raise `ValueError`. Cost of queries: `cost()`. Reference: Koller and Friedman (2009), chapters 3, 17-19.
+    Learning is `pml.fit(net, rows)`: counting when rows are complete, EM when some states are missing or hidden;
+    expected counts are gradients of $\log p$. Cycles (named), tables of the wrong shape or that do not sum to one
+    (named), and unknown parents raise `ValueError`. Cost of queries: `cost()`.
+    Reference: Koller and Friedman (2009), chapters 3 and 17 to 19.
 
     >>> tables = {"rain": [0.8, 0.2], "wet": [[0.9, 0.1], [0.2, 0.8]]}
     >>> net = BayesNet({"rain": (), "wet": ("rain",)}, tables)

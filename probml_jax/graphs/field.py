@@ -39,8 +39,8 @@ class AbstractField(AbstractExchangeableModel):
 class PseudoLikelihood(AbstractExchangeableModel):
     r"""A field learned by $\sum_v \log p(x_v \mid x_{\setminus v})$, which needs no partition function.
 
-    `pml.fit(PseudoLikelihood(field), data, pml.LBFGS()).model.field` is a consistent estimate of the field. Data must be
-    complete. Cost: linear in the entries of the tables that data touch. Reference: Besag (1975).
+    `pml.fit(PseudoLikelihood(field), data, pml.LBFGS()).model.field` is a consistent estimate of the field. Data must
+    be complete. Cost: linear in the entries of the tables that data touch. Reference: Besag (1975).
     """
 
     field: AbstractField

@@ -250,6 +250,8 @@ class AbstractGraph(eqx.Module):
 
     def k_best(self, k: int, evidence: Evidence | None = None, *, max_bytes: int = MAX_BYTES) -> Assignment:
         """The k most probable assignments, best first, with a leading axis; -1 and `-inf` where there are fewer."""
+        if k < 1:
+            raise ValueError(f"k must be at least 1; got {k}.")
         states, scores = self._k_best(self.evidence_row(evidence), self.plan(max_bytes // k), k)
         return Assignment(states, scores, exact_status(scores), self.variables)
 

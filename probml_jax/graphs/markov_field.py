@@ -22,12 +22,12 @@ from .table_graph import AbstractTableGraph
 
 
 class MarkovField(AbstractTableGraph, AbstractField):
-    r"""$p(x) = \frac{1}{Z}\prod_c e^{\theta_c(x_c)}$ over cliques of named discrete variables; a unit is a row, -1 missing.
+    r"""$p(x) = \frac{1}{Z}\prod_c e^{\theta_c(x_c)}$ over cliques of named variables; a unit is a row, -1 missing.
 
-    `MarkovField(states, tables)` takes the same arguments as `FactorGraph`. Learning: `pml.fit(field, rows, pml.LBFGS())`
-    climbs the exact likelihood (missing entries summed out); `PseudoLikelihood(field)` and `ContrastiveDivergence(field,
-    key=key)` are fitted the same way where the partition function is out of reach. `precision` puts a normal prior of
-    that precision on the log potentials, which data determine only up to constants.
+    `MarkovField(states, tables)` takes the same arguments as `FactorGraph`. `pml.fit(field, rows, pml.LBFGS())` climbs
+    the exact likelihood (missing entries summed out); `PseudoLikelihood(field)` and
+    `ContrastiveDivergence(field, key=key)` are fitted the same way where the partition function is out of reach.
+    `precision` puts a normal prior of that precision on the log potentials, which data determine only up to constants.
     Cost of an exact step: one elimination for Z, and one per row with missing entries.
     Reference: Koller and Friedman (2009), chapters 4 and 20.
 
@@ -103,7 +103,7 @@ class MarkovField(AbstractTableGraph, AbstractField):
         return jnp.array(False)
 
 
-def potts(
+def potts_field(
     edges: Sequence[tuple[str, str]],
     num_labels: int,
     coupling: float | Array,
@@ -116,8 +116,8 @@ def potts(
     Variables are numbered by first appearance in `edges`; `coupling` is one number or one per edge; `field` gives the
     external field $u$ in that order. `compatibility (k, k)` replaces $[x_a = x_b]$.
 
-    >>> round(float(potts([("a", "b")], 3, 0.5).log_partition()), 4)
-    2.3934
+    >>> round(float(potts_field([("a", "b")], 3, 0.5).log_partition()), 4)
+    2.393
     """
     names = list(dict.fromkeys(name for edge in edges for name in edge))
     meet = np.eye(num_labels) if compatibility is None else np.asarray(compatibility)
@@ -132,15 +132,15 @@ def potts(
     return MarkovField(dict.fromkeys(names, num_labels), [*unary, *pairs])
 
 
-def ising(
+def ising_field(
     edges: Sequence[tuple[str, str]], coupling: float | Array, field: Float[Array, "v"] | None = None
 ) -> MarkovField:
     r"""The Ising model on any graph: $\log\tilde p(s) = \sum_{ab} J_{ab} s_a s_b + \sum_a h_a s_a$; state 0 is $s=-1$.
 
-    >>> round(float(ising([("a", "b")], 1.0).log_partition()), 4)
+    >>> round(float(ising_field([("a", "b")], 1.0).log_partition()), 4)
     1.8201
     """
     spins = np.array([-1.0, 1.0])
     unary = None if field is None else as_float(field, "field")[:, None] * jnp.asarray(spins)[None, :]
     unary = None if unary is None else unary.astype(as_float(field, "field").dtype)
-    return potts(edges, 2, coupling, unary, compatibility=np.outer(spins, spins))
+    return potts_field(edges, 2, coupling, unary, compatibility=np.outer(spins, spins))

@@ -1,7 +1,7 @@
 """What a query gives back: arrays by variable, with how the query ended."""
 
 import enum
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -51,9 +51,7 @@ def exact_status(log_evidence: Float[Array, "*batch"]) -> Int[Array, "*batch"]:
     return jnp.where(log_evidence == -jnp.inf, InferenceStatus.impossible, broken).astype(jnp.int32)
 
 
-def iteration_status(
-    log_partition: Float[Array, ""], residual: Float[Array, ""], tolerance: float
-) -> Int[Array, ""]:
+def iteration_status(log_partition: Float[Array, ""], residual: Float[Array, ""], tolerance: float) -> Int[Array, ""]:
     """The status of an iteration from its estimate and the last sweep's change."""
     moving = jnp.where(residual <= tolerance, InferenceStatus.success, InferenceStatus.max_sweeps)
     exact = exact_status(jnp.where(jnp.isnan(residual), jnp.nan, log_partition))
@@ -71,7 +69,7 @@ def position(variables: tuple[Variable, ...], name: str) -> int:
     return names.index(name)
 
 
-def state_position(variable: Variable, state: int | str) -> int:
+def state_position(variable: Variable, state: Any) -> int:
     """The number of a state given by number or by name; `ValueError` names what is out of range."""
     if isinstance(state, str):
         if state not in variable.states:

@@ -28,7 +28,7 @@ class PottsGrid(AbstractGraph, AbstractField):
 
     >>> grid = potts_grid(3, 3, num_labels=2, coupling=0.5)
     >>> round(float(grid.log_partition()), 4), grid.cost().treewidth
-    (9.5929, 3)
+    (9.6247, 3)
     """
 
     field: Float[Array, "h w k"] = param(real)
@@ -144,9 +144,7 @@ class PottsGrid(AbstractGraph, AbstractField):
         found = arrays.gibbs(key, self._grid(), num_chains, burn_in, num_sweeps)
         return GibbsSamples(*found)
 
-    def gibbs(
-        self, key: PRNGKey, *, num_sweeps: int, num_chains: int = 4, burn_in: int | None = None
-    ) -> GibbsSamples:
+    def gibbs(self, key: PRNGKey, *, num_sweeps: int, num_chains: int = 4, burn_in: int | None = None) -> GibbsSamples:
         """Gibbs sampling, one color of a checkerboard at a time, in several chains.
 
         `burn_in` sweeps (by default as many as are kept) are thrown away.
@@ -174,7 +172,9 @@ class PottsGrid(AbstractGraph, AbstractField):
 
     def validate(self, data: Any) -> None:
         if data.ndim != 3 or data.shape[1:] != self.shape or not jnp.issubdtype(data.dtype, jnp.integer):
-            raise ValueError(f"data is {data.dtype} of shape {data.shape}; wanted labels (n, {self.shape}), -1 missing.")
+            raise ValueError(
+                f"data is {data.dtype} of shape {data.shape}; wanted labels (n, {self.shape}), -1 missing."
+            )
         if is_concrete(data):
             check_states(self.variables, np.asarray(data).reshape(len(data), -1))
 

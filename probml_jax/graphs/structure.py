@@ -1,4 +1,4 @@
-"""Checks of networks at the door: names, cycles, shapes, normalization, rows of data. Each error names what is wrong."""
+"""Checks of networks at the door: names, cycles, shapes, normalization, rows of data. Errors name what is wrong."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -100,7 +100,7 @@ def ordered_parents(
 def check_table(variable: Variable, above: Sequence[Variable], table: Any, stack: AbstractStack) -> None:
     """The table of a variable has its parents' shape."""
     wanted = tuple(parent.cardinality for parent in above)
-    shape = (stack.size,) if isinstance(table, AbstractStack) else jnp.shape(table)[:-1]
+    shape = (stack.size,) if isinstance(table, AbstractStack) else np.shape(table)[:-1]
     if shape != ((int(np.prod(wanted)),) if isinstance(table, AbstractStack) else wanted):
         names = tuple(parent.name for parent in above)
         raise ValueError(

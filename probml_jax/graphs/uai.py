@@ -94,7 +94,7 @@ def write_uai(graph: AbstractGraph, path: str | os.PathLike) -> None:
 
 
 def read_uai_evidence(path: str | os.PathLike, graph: AbstractGraph) -> dict[str, int]:
-    """Evidence from a UAI `.evid` file: how many, then pairs of variable and state. Out of range raises with the line."""
+    """Evidence from a UAI `.evid` file: a count, then pairs of variable and state. Bad pairs raise with the line."""
     reader = _reader(read_text(path), pathlib.Path(path).name)
     found = {}
     for _ in range(reader.integer("the number of observed variables")):

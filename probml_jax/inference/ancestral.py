@@ -29,7 +29,7 @@ def sample(
 def counts(
     rows: Int[Array, "n v"], weights: Float[Array, "n"], scope: Scope, shape: tuple[int, ...]
 ) -> Float[Array, "..."]:
-    """Weighted counts of the joint states of a few variables; rows with an unknown or impossible state count nowhere."""
+    """Weighted counts of the joint states of a few variables; rows with an unknown state count nowhere."""
     position = jnp.zeros(rows.shape[0], rows.dtype)
     valid = jnp.ones(rows.shape[0], bool)
     for v, size in zip(scope, shape, strict=True):

@@ -2,8 +2,8 @@ r"""Loopy belief propagation on a graph of tables: sum- and max-product, and the
 
 With a weight $\rho_f$ per table (1 for belief propagation), messages from tables to variables are at rest when
 
-$$m_{f\to v}(x_v) = \log\sum_{x_f \setminus x_v} \exp\Big(\theta_f(x_f)/\rho_f + \sum_{u\in f\setminus v} n_{u\to f}(x_u)\Big),
-\qquad n_{v\to f} = u_v + \sum_g \rho_g m_{g\to v} - m_{f\to v},$$
+$$m_{f\to v}(x_v) = \log\sum_{x_f \setminus x_v}
+\exp\Big(\theta_f(x_f)/\rho_f + \sum_{u\in f\setminus v} n_{u\to f}(x_u)\Big), \qquad n_{v\to f} = u_v + \sum_g \rho_g m_{g\to v} - m_{f\to v},$$
 
 and the estimate of the log-partition is
 $\sum_f \langle b_f,\theta_f\rangle + \sum_v (\langle b_v, u_v\rangle + H_v) - \sum_f \rho_f (\sum_{v\in f} H_v - H_f)$.
@@ -28,15 +28,15 @@ from .contraction import Structure
 from .fixed_point import Rest, rest
 from .groups import Group, gather_to_variables, group, look, map_axes, stack, unary_potentials
 
-Messages = tuple[tuple[Float[Array, "f k"], ...], ...]
+Messages = tuple[tuple[Float[Array, "_ _"], ...], ...]
 
 
 class Potentials(NamedTuple):
     """Unary potentials by variable, stacked tables by group, and a weight per table."""
 
     unary: Float[Array, "v k"]
-    tables: tuple[Float[Array, "f ..."], ...]
-    weights: tuple[Float[Array, "f"], ...]
+    tables: tuple[Float[Array, "..."], ...]
+    weights: tuple[Float[Array, "_"], ...]
 
 
 class Settings(NamedTuple):
@@ -52,7 +52,7 @@ class Propagation(NamedTuple):
     """Beliefs of variables (padded with zeros) and of tables by group, the estimate, and how the iteration ended."""
 
     single: Float[Array, "v k"]
-    joint: tuple[Float[Array, "f ..."], ...]
+    joint: tuple[Float[Array, "..."], ...]
     log_partition: Scalar
     num_sweeps: Int[Array, ""]
     residual: Scalar
@@ -130,7 +130,9 @@ def _damped(new: Array, old: Array, damping: Array) -> Array:
 
 def _iterate(messages: Messages, given: Potentials, settings: Settings) -> tuple[Messages, Scalar]:
     proposed = update(messages, given, settings)
-    moves = jax.tree_util.tree_map(lambda new, old: jnp.max(jnp.abs(jnp.exp(new) - jnp.exp(old)), 1), proposed, messages)
+    moves = jax.tree_util.tree_map(
+        lambda new, old: jnp.max(jnp.abs(jnp.exp(new) - jnp.exp(old)), 1), proposed, messages
+    )
     most = jnp.max(jnp.stack([jnp.max(move) for move in jax.tree_util.tree_leaves(moves)]))
 
     def step(new, old, move):

@@ -6,6 +6,7 @@ heuristics propose and the cheapest proposal is kept.
 Reference: Koller and Friedman (2009), section 9.4; Smith and Gray (2018) for opt_einsum's searches.
 """
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -18,6 +19,7 @@ import opt_einsum
 Scope = tuple[int, ...]
 _OPERANDS_FOR_SEARCH = 60  # operands up to which a randomized search is worth its time
 _SEARCHES = 32
+_HOPELESS = 2.0**40  # entries
 
 
 class Structure(NamedTuple):
@@ -77,15 +79,23 @@ class Plan:
 # ------------------------------------------------------------------ from orders and paths to steps
 
 
+class _TooLarge(Exception):
+    """A proposal that no machine could run: there is no need to finish it."""
+
+
 class _Desk:
     """The tables that are still to be multiplied, and which of them mention a variable."""
 
-    def __init__(self, structure: Structure, keep: Scope):
+    def __init__(self, structure: Structure, keep: Scope, limit: float = math.inf):
+        self.limit = limit
         variables = range(len(structure.cardinalities))
         self.structure, self.keep, self.steps = structure, frozenset(keep), []
         self.scopes: list[Scope] = [*structure.scopes, *[(v,) for v in variables]]
         self.open = set(range(len(self.scopes)))
-        self.mentions = {v: {i for i in self.open if v in self.scopes[i]} for v in variables}
+        self.mentions: dict[int, set[int]] = {v: set() for v in variables}
+        for i, scope in enumerate(self.scopes):
+            for v in scope:
+                self.mentions[v].add(i)
 
     def multiply(self, inputs: Iterable[int]) -> int:
         """One step: the product of these tables, without the variables that nobody else mentions."""
@@ -94,6 +104,8 @@ class _Desk:
         # the layout of the largest table first: it is then read as it lies in memory
         by_size = sorted(chosen, key=lambda i: -self.structure.size(self.scopes[i]))
         union = list(dict.fromkeys(v for i in by_size for v in self.scopes[i]))
+        if self.structure.size(union) > self.limit:
+            raise _TooLarge
         gone = tuple(v for v in union if self.mentions[v] <= together and v not in self.keep)
         left = tuple(v for v in union if v not in gone)
         new = len(self.scopes)
@@ -111,9 +123,11 @@ class _Desk:
         return tuple(self.steps)
 
 
-def _steps_of_order(structure: Structure, order: Iterable[int], keep: Scope) -> tuple[Step, ...]:
+def _steps_of_order(
+    structure: Structure, order: Iterable[int], keep: Scope, limit: float = math.inf
+) -> tuple[Step, ...]:
     """Bucket elimination: for each variable, multiply all tables that mention it and sum it out."""
-    desk = _Desk(structure, keep)
+    desk = _Desk(structure, keep, limit)
     for v in order:
         if v not in desk.keep and desk.mentions[v]:
             desk.multiply(desk.mentions[v])
@@ -121,13 +135,10 @@ def _steps_of_order(structure: Structure, order: Iterable[int], keep: Scope) -> 
 
 
 def _steps_of_path(structure: Structure, path: Sequence[tuple[int, ...]], keep: Scope) -> tuple[Step, ...]:
-    """A path of opt_einsum: positions in a list from which the operands are taken and to which the result goes."""
-    desk = _Desk(structure, keep)
-    operands = sorted(desk.open)
-    for positions in path:
-        chosen = [operands[i] for i in positions]
-        operands = [i for place, i in enumerate(operands) if place not in positions]
-        operands.append(desk.multiply(chosen))
+    """A path of opt_einsum, whose operands are numbered as ours are."""
+    desk = _Desk(structure, keep, _HOPELESS)
+    for chosen in opt_einsum.paths.linear_to_ssa(path):
+        desk.multiply(chosen)
     return desk.finish()
 
 
@@ -188,12 +199,14 @@ def _paths(structure: Structure, keep: Scope) -> Iterator[tuple[str, Sequence[tu
 
 
 def _proposals(structure: Structure, keep: Scope) -> Iterator[tuple[str, tuple[Step, ...]]]:
-    yield "min-fill", _steps_of_order(structure, _greedy_order(structure, keep, True), keep)
-    yield "min-weight", _steps_of_order(structure, _greedy_order(structure, keep, False), keep)
     # grids and chains come in an order that is already good
     yield "given", _steps_of_order(structure, range(len(structure.cardinalities)), keep)
+    for name, by_fill in (("min-fill", True), ("min-weight", False)):
+        with contextlib.suppress(_TooLarge):
+            yield name, _steps_of_order(structure, _greedy_order(structure, keep, by_fill), keep, _HOPELESS)
     for name, path in _paths(structure, keep):
-        yield name, _steps_of_path(structure, path, keep)
+        with contextlib.suppress(_TooLarge):
+            yield name, _steps_of_path(structure, path, keep)
 
 
 @functools.lru_cache(maxsize=256)

@@ -32,8 +32,8 @@ def rest(
     r"""Iterate $s \leftarrow$ `iterate(s, params)` until it moves by at most `tolerance` or for `max_steps`.
 
     Reverse-mode derivatives of the state with respect to `params` go by the implicit function theorem at
-    $s = F(s, \phi)$ with $F$ = `condition`: solve $(I - F_s^\top) u = g$ by GMRES, return $F_\phi^\top u$. They cost one
-    linear solve however long the iteration was, and are exact where it has converged. Neither function may close
+    $s = F(s, \phi)$ with $F$ = `condition`: solve $(I - F_s^\top) u = g$ by GMRES, return $F_\phi^\top u$. They cost
+    one linear solve however long the iteration was, and are exact where it has converged. Neither function may close
     over traced arrays.
     """
     return _rest(params, jax.lax.stop_gradient(start), iterate, condition, max_steps, tolerance)

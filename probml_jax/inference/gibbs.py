@@ -54,7 +54,7 @@ def run(
         def record(carry, key):
             states, count = carry
             states = sweep(key, states)
-            count = count + (states[..., None] == labels)
+            count = count + (states[..., None] == labels.reshape(*[1] * states.ndim, -1))
             return (states, count), log_score(states)
 
         def one_half(states, keys):

@@ -135,7 +135,7 @@ def _inner(probs: Array, scores: Array) -> Scalar:
     return jnp.sum(jnp.where(probs > 0, probs * jnp.where(probs > 0, scores, 0), 0))
 
 
-def _pairs(messages: Array, grid: Grid, rules: Rules) -> tuple[Float[Array, "e h w k k"], ...]:
+def _pairs(messages: Array, grid: Grid, rules: Rules) -> tuple[Float[Array, "_ _ k k"], ...]:
     """Beliefs of vertical edges (a site and the one below it) and of horizontal ones."""
     up, down, left, right = _outgoing(messages, grid, rules)
     vertical, horizontal = rules.weights

@@ -45,7 +45,7 @@ def group(structure: Structure) -> tuple[Group, ...]:
     return tuple(Group(s, tuple(ids), tuple(structure.scopes[i] for i in ids)) for s, ids in found.items())
 
 
-def stack(structure: Structure, tables: Sequence[Array]) -> tuple[Float[Array, "f ..."], ...]:
+def stack(structure: Structure, tables: Sequence[Array]) -> tuple[Float[Array, "..."], ...]:
     """The tables of each group, stacked."""
     return tuple(jnp.stack([tables[i] for i in g.members]) for g in group(structure))
 
@@ -66,7 +66,7 @@ def narrow(structure: Structure, padded: Float[Array, "v k"]) -> tuple[Float[Arr
 
 
 def gather_to_variables(
-    groups: Sequence[Group], messages: Sequence[Sequence[Float[Array, "f k"]]], shape: tuple[int, ...]
+    groups: Sequence[Group], messages: Sequence[Sequence[Float[Array, "_ _"]]], shape: tuple[int, ...]
 ) -> Float[Array, "v k"]:
     """The sum at each variable of what the tables say to it."""
     total = jnp.zeros(shape, messages[0][0].dtype) if messages else jnp.zeros(shape)
@@ -76,14 +76,14 @@ def gather_to_variables(
     return total
 
 
-def look(groups: Sequence[Group], values: Float[Array, "v k"]) -> tuple[tuple[Float[Array, "f k"], ...], ...]:
+def look(groups: Sequence[Group], values: Float[Array, "v k"]) -> tuple[tuple[Float[Array, "_ _"], ...], ...]:
     """What each variable of each table has in an array by variable."""
     return tuple(tuple(values[g.variables[:, j], : g.shape[j]] for j in range(g.arity)) for g in groups)
 
 
 def map_axes(
     groups: Sequence[Group], function: Callable[[int, Group, int], Array]
-) -> tuple[tuple[Float[Array, "f k"], ...], ...]:
+) -> tuple[tuple[Float[Array, "_ _"], ...], ...]:
     """`function(number of the group, group, axis)` for every axis of every group."""
     return tuple(tuple(function(i, g, j) for j in range(g.arity)) for i, g in enumerate(groups))
 

@@ -1,6 +1,7 @@
 r"""Naive mean field: the best product $q(x) = \prod_v q_v(x_v)$ below the log-partition.
 
-$$\log Z \ge \sum_f E_q\theta_f + \sum_v (E_q u_v + H(q_v)), \qquad q_v \propto \exp E_{q \setminus v}[\text{log potentials}]$$
+$$\log Z \ge \sum_f E_q\theta_f + \sum_v (E_q u_v + H(q_v)), \qquad
+q_v \propto \exp E_{q \setminus v}\Big[u_v + \sum_{f \ni v}\theta_f\Big]$$
 
 Variables of one color share no table, so updating a whole color at once is exact coordinate ascent: every sweep raises
 the bound. Reference: Wainwright and Jordan (2008), chapter 5; Koller and Friedman (2009), section 11.5.
@@ -30,7 +31,7 @@ class MeanField(NamedTuple):
     residual: Scalar
 
 
-def _contract(tables: Float[Array, "f ..."], others: dict[int, Float[Array, "f k"]]) -> Float[Array, "f k"]:
+def _contract(tables: Float[Array, "f ..."], others: dict[int, Float[Array, "f _"]]) -> Float[Array, "f _"]:
     """The stacked tables summed against a distribution along each of the given axes, the last axis first."""
     for j in sorted(others, reverse=True):
         along = (*[1] * j, others[j].shape[1], *[1] * (tables.ndim - j - 2))
