@@ -14,7 +14,7 @@ import jax
 
 from benchmarks.timing import table
 
-ALL = ("mixtures", "conjugate", "sequences", "crf", "factors", "kalman", "gaussian_processes")
+ALL = ("mixtures", "conjugate", "sequences", "crf", "factors", "kalman", "gaussian_processes", "graphs")
 
 
 def main(names: list[str], data_dir: pathlib.Path | None) -> None:

@@ -10,7 +10,7 @@ from graph_enumeration import Enumeration, random_graph, random_network, random_
 
 import probml_jax as pml
 from probml_jax.graphs import FactorGraph, InferenceStatus, ising_grid, potts_grid
-from probml_jax.inference import diagnostics, grid, mean_field
+from probml_jax.inference import diagnostics, mean_field
 from probml_jax.inference.tree_reweighted import occurrence
 
 FIELD = jr.normal(jr.key(0), (3, 4, 3))
@@ -67,11 +67,18 @@ def test_the_grid_and_the_general_path_agree():
     )
     low, slow_low = small.mean_field(num_sweeps=300), general.mean_field(num_sweeps=300)
     np.testing.assert_allclose(low.log_partition, slow_low.log_partition, rtol=1e-8)
-    # a strong table takes the path through log space; it is the same sum
-    strong = grid.Grid(FIELD, 50 * jnp.eye(3))
-    message = jnp.zeros((4, 3, 4, 3)) - jnp.log(3.0)
-    by_logs = jax.nn.logsumexp(FIELD[None, ..., :, None] + strong.table.reshape(1, 1, 1, 3, 3), axis=-2)
-    np.testing.assert_allclose(grid._through(FIELD[None] + 0 * message[:1], strong.table), by_logs, rtol=1e-10)
+
+
+@pytest.mark.parametrize("coupling", [2.0, 200.0], ids=["probabilities", "logs"])
+def test_both_forms_of_grid_messages_are_the_general_ones(coupling):
+    # before they rest, so that every sweep is compared; a site that forbids a label, and one that knows its own
+    field = FIELD.at[1, 1, 2].set(-jnp.inf).at[2, 0, :2].set(-jnp.inf)
+    small = potts_grid(3, 4, num_labels=3, coupling=coupling, field=field)
+    fast, slow = (g.belief_propagation(num_sweeps=4) for g in (small, FactorGraph.from_graph(small)))
+    np.testing.assert_allclose(fast.marginals.reshape(12, 3), jnp.stack(slow.marginals.probs), atol=1e-10)
+    np.testing.assert_allclose(fast.log_partition, slow.log_partition, rtol=1e-9)
+    closed = potts_grid(2, 2, num_labels=2, coupling=coupling, field=jnp.zeros((2, 2, 2)).at[0, 0].set(-jnp.inf))
+    assert closed.belief_propagation().status == InferenceStatus.impossible
 
 
 def test_a_run_that_does_not_rest_says_so():
@@ -148,9 +155,19 @@ def _numeric(function, x, step=1e-5):
     return np.array(out).reshape(np.shape(x))
 
 
-@pytest.mark.parametrize("method", ["belief_propagation", "mean_field", "tree_reweighted"])
+def _small_loop():
+    """A loop of pairs and a triple: two shapes of tables, so that derivatives compile quickly."""
+    rng = np.random.default_rng(0)
+    scopes = ["ab", "bc", "ca", "cd", "abd"]
+    tables = [(tuple(s), jnp.asarray(0.5 * rng.normal(size=[2] * len(s)))) for s in scopes]
+    return FactorGraph(dict.fromkeys("abcd", 2), tables)
+
+
+@pytest.mark.parametrize(
+    "method", ["belief_propagation", "mean_field", pytest.param("tree_reweighted", marks=pytest.mark.thorough)]
+)
 def test_implicit_gradients_at_a_resting_point(method):
-    graph = _loopy()
+    graph = _small_loop()
 
     def solve(table):
         moved = eqx.tree_at(lambda g: g.factors[0].log_table, graph, table)

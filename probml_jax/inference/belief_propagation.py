@@ -3,7 +3,8 @@ r"""Loopy belief propagation on a graph of tables: sum- and max-product, and the
 With a weight $\rho_f$ per table (1 for belief propagation), messages from tables to variables are at rest when
 
 $$m_{f\to v}(x_v) = \log\sum_{x_f \setminus x_v}
-\exp\Big(\theta_f(x_f)/\rho_f + \sum_{u\in f\setminus v} n_{u\to f}(x_u)\Big), \qquad n_{v\to f} = u_v + \sum_g \rho_g m_{g\to v} - m_{f\to v},$$
+\exp\Big(\theta_f(x_f)/\rho_f + \sum_{u\in f\setminus v} n_{u\to f}(x_u)\Big), \qquad
+n_{v\to f} = u_v + \sum_g \rho_g m_{g\to v} - m_{f\to v},$$
 
 and the estimate of the log-partition is
 $\sum_f \langle b_f,\theta_f\rangle + \sum_v (\langle b_v, u_v\rangle + H_v) - \sum_f \rho_f (\sum_{v\in f} H_v - H_f)$.

@@ -16,12 +16,11 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from .._special import logsumexp, xlogy
-from .._typing import PRNGKey, Scalar
+from .._special import any_in_batch, logsumexp, xlogy
+from .._typing import Flag, PRNGKey, Scalar
 from . import gibbs as chains
-from .fixed_point import rest
+from .fixed_point import Rest, rest
 
-_SAFE_RANGE = 40.0  # exp(-87) is lost in float32; what is lost is then dominated e^47 times by what is kept
 _HIGHEST = jax.lax.Precision.HIGHEST
 
 
@@ -64,18 +63,8 @@ def _from_neighbors(out: Float[Array, "4 h w k"], fill: Array) -> Float[Array, "
 
 
 def _through(logits: Float[Array, "e h w k"], table: Float[Array, "k k"]) -> Float[Array, "e h w k"]:
-    r"""$\log\sum_j e^{a_j + C_{ji}}$: by a matrix product where that is exact, else in log space."""
-
-    def product(logits):
-        highest = jnp.max(logits, axis=-1, keepdims=True)
-        weights = jnp.exp(logits - highest)
-        rows = [jnp.exp(table[j]).reshape(1, 1, 1, -1) * weights[..., j : j + 1] for j in range(table.shape[0])]
-        return jnp.log(sum(rows[1:], rows[0])) + highest
-
-    exact = lambda logits: logsumexp(logits[..., :, None] + table.reshape(1, 1, 1, *table.shape), axis=-2)
-    moderate = jnp.max(table) - jnp.min(table) < _SAFE_RANGE
-    possible = jnp.all(jnp.max(logits, axis=-1) > -jnp.inf)
-    return jax.lax.cond(jax.lax.stop_gradient(moderate & possible), product, exact, logits)
+    r"""$\log\sum_j e^{a_j + C_{ji}}$."""
+    return logsumexp(logits[..., :, None] + table.reshape(1, 1, 1, *table.shape), axis=-2)
 
 
 def _normalized(message: Array) -> Array:
@@ -165,15 +154,89 @@ def _read(messages: Array, grid: Grid, rules: Rules) -> tuple[Array, Scalar]:
     return single, jnp.where(impossible, -jnp.inf, estimate)
 
 
-def propagate(grid: Grid, rules: Rules, max_sweeps: int, tolerance: float) -> Sites:
-    """Belief propagation until messages rest; derivatives are those of the resting point.
+# ------------------------------------------------------------------ messages as probabilities, where they are exact
 
-    The table must be finite (`-inf` in the field is fine); see `belief_propagation` for hard constraints.
+
+class Weights(NamedTuple):
+    """The exponentials of a field (each site's largest is 1) and of a table (its largest entry is 1), labels first."""
+
+    field: Float[Array, "k h w"]
+    table: Float[Array, "k k"]
+
+
+def _is_mild(grid: Grid) -> Flag:
+    """Whether products of three messages and a field, as probabilities, lose nothing that could matter.
+
+    With r the range of the table a message is at least $e^{-r}/k$ everywhere, so a product of three keeps $e^{-3r}$
+    where the field is largest; what underflows is less than $e^{-87}$ (float32), and the table lifts it by at most $e^r$.
     """
+    lowest = float(-np.log(np.finfo(grid.table.dtype).tiny))
+    digits = float(-np.log(np.finfo(grid.table.dtype).eps))
+    spread = jnp.max(grid.table) - jnp.min(grid.table)
+    return 4 * spread + 4 * np.log(grid.table.shape[0]) + digits < lowest
+
+
+def _weights(grid: Grid) -> Weights:
+    highest = jax.lax.stop_gradient(jnp.max(grid.field, axis=-1, keepdims=True))
+    field = jnp.exp(grid.field - jnp.where(highest == -jnp.inf, 0, highest))
+    table = jnp.exp(grid.table - jax.lax.stop_gradient(jnp.max(grid.table)))
+    return Weights(jnp.moveaxis(field, -1, 0), table)
+
+
+def _scaled_update(heard: Float[Array, "4 k h w"], weights: Weights) -> Float[Array, "4 k h w"]:
+    """One synchronous sweep without exponentials or logarithms; labels are unrolled, sites are the vector."""
+    above, below, left, right = heard
+    k = weights.table.shape[0]
+    column, row = weights.field * above * below, weights.field * left * right
+    # what each site says upward, downward, leftward, rightward: everything but what it heard from there
+    said = (row * below, row * above, column * right, column * left)
+
+    def pass_on(products):
+        sums = [sum(weights.table[i, j] * products[j] for j in range(k)) for i in range(k)]
+        total = sum(sums)
+        inverse = jnp.where(total > 0, 1 / jnp.where(total > 0, total, 1), 0)
+        return jnp.stack([jnp.where(total > 0, one * inverse, 1 / k) for one in sums])
+
+    up, down, left, right = (pass_on(products) for products in said)
+    edge = lambda a, before, axis: jnp.pad(
+        a, [(before, 1 - before) if i == axis else (0, 0) for i in range(3)], constant_values=1 / k
+    )
+    return jnp.stack(
+        [edge(down[:, :-1], 1, 1), edge(up[:, 1:], 0, 1), edge(right[:, :, :-1], 1, 2), edge(left[:, :, 1:], 0, 2)]
+    )
+
+
+def _scaled_iterate(heard: Array, weights: Weights) -> tuple[Array, Array]:
+    new = _scaled_update(heard, weights)
+    return new, jnp.max(jnp.abs(new - heard))
+
+
+def _rest_scaled(grid: Grid, max_sweeps: int, tolerance: float) -> Rest:
+    h, w, k = grid.field.shape
+    start = jnp.full((4, k, h, w), 1 / k, grid.field.dtype)
+    found = rest(_weights(grid), start, _scaled_iterate, _scaled_update, max_sweeps, tolerance)
+    return found._replace(state=jnp.log(jnp.moveaxis(found.state, 1, -1)))
+
+
+def _rest_in_logs(grid: Grid, rules: Rules, max_sweeps: int, tolerance: float) -> Rest:
     h, w, k = grid.field.shape
     start = jnp.full((4, h, w, k), -np.log(k), grid.field.dtype)
     iterate, condition = functools.partial(_iterate, rules=rules), functools.partial(update, rules=rules)
-    found = rest(grid, start, iterate, condition, max_sweeps, tolerance)
+    return rest(grid, start, iterate, condition, max_sweeps, tolerance)
+
+
+def propagate(grid: Grid, rules: Rules, max_sweeps: int, tolerance: float) -> Sites:
+    """Belief propagation until messages rest; derivatives are those of the resting point.
+
+    Plain sum-product runs on probabilities wherever that is exact, everything else in log space. The table must be
+    finite (`-inf` in the field is fine); see `belief_propagation` for hard constraints.
+    """
+    in_logs = lambda grid: _rest_in_logs(grid, rules, max_sweeps, tolerance)
+    if rules == Rules():
+        harsh = any_in_batch(~_is_mild(jax.lax.stop_gradient(grid)))
+        found = jax.lax.cond(harsh, in_logs, lambda grid: _rest_scaled(grid, max_sweeps, tolerance), grid)
+    else:
+        found = in_logs(grid)
     single, estimate = _read(found.state, grid, rules)
     return Sites(single, estimate, found.num_steps, found.residual)
 
