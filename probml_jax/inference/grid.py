@@ -168,7 +168,7 @@ def _is_mild(grid: Grid) -> Flag:
     """Whether products of three messages and a field, as probabilities, lose nothing that could matter.
 
     With r the range of the table a message is at least $e^{-r}/k$ everywhere, so a product of three keeps $e^{-3r}$
-    where the field is largest; what underflows is less than $e^{-87}$ (float32), and the table lifts it by at most $e^r$.
+    where the field is largest; what underflows is less than $e^{-87}$ in float32, and the table lifts it by $e^r$.
     """
     lowest = float(-np.log(np.finfo(grid.table.dtype).tiny))
     digits = float(-np.log(np.finfo(grid.table.dtype).eps))
