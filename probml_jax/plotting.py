@@ -138,18 +138,27 @@ def process(gp: GaussianProcess, x: Any, ax: Any = None, num_sigma: float = 2.0,
 
 
 def _layers(net: BayesNet) -> dict[int, tuple[float, float]]:
-    """Every variable below its parents; within a layer ordered by the mean place of its parents."""
+    """Every variable below its parents, and roots just above their children.
+
+    Within a layer variables stand in the order of the mean place of their parents.
+    """
     depth: dict[int, int] = {}
     while len(depth) < len(net.parents):
         for v, above in enumerate(net.parents):
             if v not in depth and all(p in depth for p in above):
                 depth[v] = max((depth[p] + 1 for p in above), default=0)
+    below = {v: [c for c, above in enumerate(net.parents) if v in above] for v in depth}
+    for v in depth:
+        if not net.parents[v] and below[v]:
+            depth[v] = min(depth[c] for c in below[v]) - 1
     places: dict[int, tuple[float, float]] = {}
-    for level in range(max(depth.values()) + 1):
+    for level in sorted(set(depth.values())):
         here = [v for v in depth if depth[v] == level]
-        mean = lambda v: np.mean([places[p][0] for p in net.parents[v]]) if net.parents[v] else 0.0
+        mean = lambda v: np.mean([places[p][0] for p in net.parents[v]]) if net.parents[v] else 0.5
         here.sort(key=mean)
-        places |= {v: (i - (len(here) - 1) / 2, -float(level)) for i, v in enumerate(here)}
+        # neighbors stand a little higher and lower, so that long names do not meet
+        lift = lambda i, n=len(here), level=level: -level + (0.3 * (i % 2) if n > 4 else 0)
+        places |= {v: ((i + 0.5) / len(here), float(lift(i))) for i, v in enumerate(here)}
     return places
 
 
@@ -188,7 +197,7 @@ def network(
     shades = _shades(graph, marginals, state)
     if isinstance(graph, BayesNet):
         places = _layers(graph)
-        arrow = {"arrowstyle": "-|>", "color": "gray", "shrinkA": 14, "shrinkB": 14, "lw": 0.8}
+        arrow = {"arrowstyle": "-|>", "color": "gray", "shrinkA": 1.4 * size, "shrinkB": 1.4 * size, "lw": 0.8}
         for v, above in enumerate(graph.parents):
             for p in above:
                 ax.annotate("", xy=places[v], xytext=places[p], arrowprops=arrow)

@@ -283,9 +283,9 @@ class AbstractGraph(eqx.Module):
     # -------------------------------------------------------------------------------------- bounds
 
     def log_partition_bounds(self) -> Bounds:
-        """Mean field's lower bound, the Bethe estimate and the tree-reweighted upper bound of $\\log Z$.
+        r"""Mean field's lower bound, the Bethe estimate and the tree-reweighted upper bound of $\log Z$.
 
         Each grows linearly with the graph, so they exist where exact inference refuses.
         """
-        parts = self.mean_field(), self.belief_propagation(num_sweeps=1000), self.tree_reweighted()
+        parts = self.mean_field(num_sweeps=1000), self.belief_propagation(num_sweeps=1000), self.tree_reweighted()
         return Bounds(*[part.log_partition for part in parts], jnp.stack([part.status for part in parts]))
