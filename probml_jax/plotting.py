@@ -154,8 +154,8 @@ def _layers(net: BayesNet) -> dict[int, tuple[float, float]]:
     places: dict[int, tuple[float, float]] = {}
     for level in sorted(set(depth.values())):
         here = [v for v in depth if depth[v] == level]
-        mean = lambda v: np.mean([places[p][0] for p in net.parents[v]]) if net.parents[v] else 0.5
-        here.sort(key=mean)
+        means = {v: np.mean([places[p][0] for p in net.parents[v]]) if net.parents[v] else 0.5 for v in here}
+        here.sort(key=means.__getitem__)
         # neighbors stand a little higher and lower, so that long names do not meet
         lift = lambda i, n=len(here), level=level: -level + (0.3 * (i % 2) if n > 4 else 0)
         places |= {v: ((i + 0.5) / len(here), float(lift(i))) for i, v in enumerate(here)}

@@ -40,9 +40,17 @@ def test_the_sprinkler():
     assert net.satisfies_local_markov()
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_d_separation_is_independence_in_the_enumerated_joint(seed):
-    net = random_network(6, seed=seed)
+def _collider_with_offspring():
+    """What is seen below a collider opens it too."""
+    rng = np.random.default_rng(0)
+    table = lambda n: jnp.asarray(rng.dirichlet(np.ones(2), (2,) * n))
+    parents = {"v0": (), "v1": (), "v2": ("v0", "v1"), "v3": ("v2",), "v4": ("v3",), "v5": ("v1",)}
+    return BayesNet(parents, {name: table(len(above)) for name, above in parents.items()})
+
+
+@pytest.mark.parametrize("make", [_collider_with_offspring, lambda: random_network(6, seed=1)], ids=["fixed", "random"])
+def test_d_separation_is_independence_in_the_enumerated_joint(make):
+    net = make()
     truth = Enumeration(net)
     separated = 0
     for a, b in itertools.combinations(range(6), 2):
@@ -152,6 +160,23 @@ def test_em_with_a_hidden_variable_climbs_and_gradients_agree():
     climbed = pml.fit(start, rows, pml.LBFGS(), max_steps=200)
     np.testing.assert_allclose(climbed.final_objective, em.final_objective, rtol=1e-6)
     np.testing.assert_allclose(em.model.table("a"), truth.table("a"), atol=0.15)
+
+
+def test_a_network_too_wide_for_elimination_learns_from_complete_rows_and_refuses_others():
+    wide, side, k = {}, 5, 40
+    for i, j in itertools.product(range(side), range(side)):
+        wide[f"x{i}{j}"] = tuple(f"x{a}{b}" for a, b in ((i - 1, j), (i, j - 1)) if min(a, b) >= 0)
+    net = BayesNet(wide, {name: jnp.full((k,) * (len(above) + 1), 1 / k) for name, above in wide.items()})
+    assert not net.is_affordable()
+    rows = net.sample(jr.key(0), 20)
+    np.testing.assert_allclose(net.log_prob(rows[0]), -25 * np.log(k), rtol=1e-12)
+    counts, bound = eqx.filter_jit(lambda n, r, w: n.e_step(r, w))(net, rows, jnp.ones(20))
+    np.testing.assert_allclose(bound, -20 * 25 * np.log(k), rtol=1e-12)
+    np.testing.assert_allclose(counts[0][0], np.bincount(np.asarray(rows)[:, 0], minlength=k))
+    with pytest.raises(ValueError, match="exact inference is too large: treewidth"):
+        pml.fit(net, rows.at[3, 5].set(-1))
+    with pytest.raises(ValueError, match="exact inference is too large: treewidth"):
+        net.log_prob({"x00": 1})
 
 
 # ------------------------------------------------------------------ bad input

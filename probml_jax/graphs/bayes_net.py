@@ -16,13 +16,16 @@ from .._stack import AbstractStack, Stacked
 from .._typing import Flag, PRNGKey, Scalar, Statistics
 from ..conjugate.dirichlet_categorical import DirichletCategorical
 from ..distributions.categorical import Categorical
-from ..inference import ancestral, elimination
-from ..inference.contraction import Scope
+from ..inference import ancestral
+from ..inference.blocks import pooled
+from ..inference.contraction import Scope, make_plan
 from . import separation
 from .graph import MAX_BYTES
 from .posterior import Variable, state_position
 from .structure import Independence, check_data, check_table, node_table, ordered_parents
 from .table_graph import AbstractTableGraph
+
+_BLOCK_BYTES = 1 << 26
 
 
 class BayesNet(AbstractTableGraph, AbstractLatentModel):
@@ -200,24 +203,25 @@ class BayesNet(AbstractTableGraph, AbstractLatentModel):
 
     def e_step(self, data: Int[Array, "n v"], weights: Float[Array, "n"]) -> tuple[Statistics, Scalar]:
         tables = self.expected_log_tables()
+        each = lambda rows, tables: jax.vmap(lambda row: self._log_mass(tables, row))(rows)
 
-        def expected() -> tuple[tuple[Array, ...], Array]:
-            total = lambda tables: pairwise_dot(weights, jax.vmap(lambda row: self._total(tables, row))(data))
-            value, counts = jax.value_and_grad(total)(tables)
+        def expected(rows: Array, share: Array) -> tuple[tuple[Array, ...], Array]:
+            value, counts = jax.value_and_grad(lambda tables: pairwise_dot(share, each(rows, tables)))(tables)
             return counts, value
 
-        def counted() -> tuple[tuple[Array, ...], Array]:
-            found = [ancestral.counts(data, weights, s, t.shape) for s, t in zip(self.scopes, tables, strict=True)]
-            return tuple(found), pairwise_dot(weights, jax.vmap(lambda row: self._looked_up(tables, row))(data))
+        def counted(rows: Array, share: Array) -> tuple[tuple[Array, ...], Array]:
+            found = [ancestral.counts(rows, share, s, t.shape) for s, t in zip(self.scopes, tables, strict=True)]
+            return tuple(found), pairwise_dot(share, each(rows, tables))
 
-        counts, bound = jax.lax.cond(any_in_batch(jnp.any(data == -1)), expected, counted)
+        def one_block(rows: Array, share: Array) -> tuple[tuple[Array, ...], Array]:
+            if not self.is_affordable():
+                return counted(rows, share)
+            return jax.lax.cond(any_in_batch(jnp.any(rows == -1)), expected, counted, rows, share)
+
+        # a row takes the memory of one elimination: few rows at a time where that is much
+        at_once = max(1, _BLOCK_BYTES // make_plan(self.structure, itemsize=self._itemsize()).cost.bytes)
+        counts, bound = pooled(one_block, data, weights, at_once)
         return tuple(c.reshape(-1, c.shape[-1]) for c in counts), bound
-
-    def _total(self, tables: tuple[Array, ...], row: Int[Array, "v"]) -> Scalar:
-        return elimination.log_partition(self.plan(MAX_BYTES), tables, self.evidence_potentials(row))
-
-    def _looked_up(self, tables: tuple[Array, ...], row: Int[Array, "v"]) -> Scalar:
-        return elimination.score(self.structure, tables, self.evidence_potentials(row), jnp.maximum(row, 0))
 
     def m_step(self, stats: Statistics) -> Self:
         new = tuple(stack.refit(counts) for stack, counts in zip(self.tables, stats, strict=True))
@@ -234,6 +238,7 @@ class BayesNet(AbstractTableGraph, AbstractLatentModel):
 
     def validate(self, data: Any) -> None:
         check_data(self.variables, data)
+        self.check_affordable(data)
 
     def degenerate(self) -> Flag:
         """Never: a zero probability is a fair estimate."""

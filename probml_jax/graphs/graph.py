@@ -185,9 +185,10 @@ class AbstractGraph(eqx.Module):
     ) -> Marginals:
         """Posterior marginals of all variables given a row of states, -1 for unobserved. Rows are a `vmap`.
 
-        Row entries that no state matches are impossible evidence.
+        A state out of range raises `ValueError`, or is impossible evidence inside compiled code. Memory: `cost().bytes`
+        for each row.
         """
-        log_evidence, single, _ = self._beliefs(jnp.asarray(row), self._plan_or_slices(max_bytes, slices))
+        log_evidence, single, _ = self._beliefs(self.as_row(row), self._plan_or_slices(max_bytes, slices))
         possible = log_evidence > -jnp.inf
         probs = tuple(jnp.where(possible, p, jnp.nan) for p in single)
         return Marginals(probs, log_evidence, exact_status(log_evidence), self.variables)
@@ -237,7 +238,7 @@ class AbstractGraph(eqx.Module):
 
     def map_from_array(self, row: Int[Array, "v"], *, max_bytes: int = MAX_BYTES) -> Assignment:
         """The most probable assignment given a row of states, -1 for unobserved."""
-        states, score = self._best(jnp.asarray(row), self.plan(max_bytes))
+        states, score = self._best(self.as_row(row), self.plan(max_bytes))
         return Assignment(states, score, exact_status(score), self.variables)
 
     def map_assignment(self, evidence: Evidence | None = None, *, max_bytes: int = MAX_BYTES) -> Assignment:
@@ -270,7 +271,18 @@ class AbstractGraph(eqx.Module):
         unary = self.evidence_potentials(row)
         unknown = any_in_batch(jnp.any(row == -1))
         lookup = lambda: elimination.score(self.structure, tables, unary, jnp.maximum(row, 0))
+        if not self.is_affordable():  # complete rows need no elimination; others are refused where they can be seen
+            return jnp.where(jnp.any(row == -1), jnp.nan, lookup())
         return jax.lax.cond(unknown, lambda: elimination.log_partition(self.plan(MAX_BYTES), tables, unary), lookup)
+
+    def is_affordable(self) -> bool:
+        """Whether exact inference stays within the default budget."""
+        return make_plan(self.structure, itemsize=self._itemsize()).cost.bytes <= MAX_BYTES
+
+    def check_affordable(self, rows: Any) -> None:
+        """Raise the refusal of `plan` for rows, read on the host, that have unknown entries."""
+        if is_concrete(rows) and bool(np.any(np.asarray(rows) == -1)):
+            self.plan(MAX_BYTES)
 
     def log_prob(self, assignment: Any) -> Scalar:
         """Log-probability of an assignment: an array of states, a mapping from names, or an `Assignment`.
@@ -278,7 +290,9 @@ class AbstractGraph(eqx.Module):
         Variables that are -1 or not named are summed out. States out of range raise `ValueError`, or score `-inf`
         inside compiled code.
         """
-        return self._log_prob(self.as_row(assignment))
+        row = self.as_row(assignment)
+        self.check_affordable(row)
+        return self._log_prob(row)
 
     # -------------------------------------------------------------------------------------- bounds
 
