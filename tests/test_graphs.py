@@ -306,3 +306,23 @@ def test_contradictory_evidence_has_a_status():
     loopy = net.belief_propagation({"b": 1})
     assert loopy.status == InferenceStatus.impossible
     assert loopy.log_partition == -jnp.inf
+
+
+def test_the_lines_of_the_announcement(tmp_path):
+    from_file = random_network(6)
+    pml.graphs.write_bif(from_file, tmp_path / "alarm.bif")
+    net = pml.graphs.read_bif(tmp_path / "alarm.bif")
+    key = jr.key(0)
+    assert isinstance(net.d_separated("v0", "v5", given=["v3"]), bool)
+    evidence_rows = net.sample(key, 1000).at[:, ::2].set(-1)
+    assert net.cost().largest_table >= 2
+    assert net.marginals(evidence={"v1": 1})["v1"].tolist()[1] == 1
+    assert net.log_prob(net.map_assignment(evidence={"v0": 1})) <= 0
+    assert jax.vmap(net.marginals_from_array)(evidence_rows)["v0"].shape[0] == 1000
+    log_likelihood = jr.normal(key, (8, 8, 4))
+    grid = pml.graphs.potts_grid(8, 8, num_labels=4, coupling=0.8, field=log_likelihood)
+    grid.belief_propagation(num_sweeps=50).raise_if_failed()
+    grid.mean_field().raise_if_failed()
+    assert grid.gibbs(key, num_sweeps=10).marginals.shape == (8, 8, 4)
+    with pytest.raises(ValueError, match="wanted 6 whole states"):
+        net.marginals_from_array(evidence_rows)

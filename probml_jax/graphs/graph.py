@@ -180,9 +180,7 @@ class AbstractGraph(eqx.Module):
         value, (joint, single) = both(self.log_potentials(), self.evidence_potentials(row))
         return elimination.Beliefs(value, single, joint)
 
-    def marginals_from_array(
-        self, row: Int[Array, "v"], *, max_bytes: int = MAX_BYTES, slices: bool = False
-    ) -> Marginals:
+    def marginals_from_array(self, row: Any, *, max_bytes: int = MAX_BYTES, slices: bool = False) -> Marginals:
         """Posterior marginals of all variables given a row of states, -1 for unobserved. Rows are a `vmap`.
 
         A state out of range raises `ValueError`, or is impossible evidence inside compiled code. Memory: `cost().bytes`
@@ -236,7 +234,7 @@ class AbstractGraph(eqx.Module):
     def _best(self, row: Int[Array, "v"], plan: Plan) -> tuple[Array, Array]:
         return elimination.best(plan, self.log_potentials(), self.evidence_potentials(row))
 
-    def map_from_array(self, row: Int[Array, "v"], *, max_bytes: int = MAX_BYTES) -> Assignment:
+    def map_from_array(self, row: Any, *, max_bytes: int = MAX_BYTES) -> Assignment:
         """The most probable assignment given a row of states, -1 for unobserved."""
         states, score = self._best(self.as_row(row), self.plan(max_bytes))
         return Assignment(states, score, exact_status(score), self.variables)

@@ -79,10 +79,11 @@ def d_connected(parents: Parents, sources: Iterable[int], given: set[int]) -> se
     """Nodes reachable from the sources along active trails.
 
     A ball that comes from a child passes up and down unless the node is observed; one that comes from a parent passes
-    down unless it is observed, and bounces up to the parents if the node or something below it is observed.
-    Cost: linear in the number of arrows. Reference: Koller and Friedman (2009), algorithm 3.1.
+    down unless it is observed, and then bounces back to the parents. (A collider with something observed below it needs
+    no rule of its own: the ball comes back to it from its child.)
+    Cost: linear in the number of arrows. Reference: Shachter (1998).
     """
-    children, opened = children_of(parents), ancestors(parents, given)
+    children = children_of(parents)
     from_child, from_parent = True, False
     waiting = [(node, from_child) for node in sources]
     visited, reached = set(), set()
@@ -96,7 +97,7 @@ def d_connected(parents: Parents, sources: Iterable[int], given: set[int]) -> se
             waiting.extend((child, from_parent) for child in children[node])
             if direction is from_child:
                 waiting.extend((parent, from_child) for parent in parents[node])
-        if direction is from_parent and node in opened:
+        elif direction is from_parent:
             waiting.extend((parent, from_child) for parent in parents[node])
     return reached
 

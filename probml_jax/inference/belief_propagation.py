@@ -95,15 +95,14 @@ def to_tables(groups: Sequence[Group], given: Potentials, messages: Messages) ->
     return jnp.where(count > 0.5, -jnp.inf, total), map_axes(groups, leave)
 
 
-def _products(groups: Sequence[Group], given: Potentials, incoming: Messages, without: int | None = None):
-    """Each table times what its variables say, except the variable at axis `without`."""
-    products = []
-    for i, g in enumerate(groups):
-        total = _weigh(1 / given.weights[i], given.tables[i])
-        for j in range(g.arity):
-            total = total if j == without else total + g.spread(incoming[i][j], j)
-        products.append(total)
-    return products
+def _product(
+    g: Group, tables: Array, weights: Array, incoming: Sequence[Float[Array, "_ _"]], without: int | None = None
+) -> Float[Array, "f ..."]:
+    """Each table of a group times what its variables say, except the variable at axis `without`."""
+    total = _weigh(1 / weights, tables)
+    for j in range(g.arity):
+        total = total if j == without else total + g.spread(incoming[j], j)
+    return total
 
 
 def update(messages: Messages, given: Potentials, settings: Settings) -> Messages:
@@ -113,14 +112,10 @@ def update(messages: Messages, given: Potentials, settings: Settings) -> Message
     reduce = jnp.max if settings.maximize else logsumexp
 
     def message(i: int, g: Group, j: int) -> Array:
-        own = _products(groups[i : i + 1], Potentials(given.unary, *_only(given, i)), incoming[i : i + 1], j)[0]
-        return _normalized(reduce(own, axis=tuple(a + 1 for a in g.others(j))))
+        heard = _product(g, given.tables[i], given.weights[i], incoming[i], without=j)
+        return _normalized(reduce(heard, axis=tuple(a + 1 for a in g.others(j))))
 
     return map_axes(groups, message)
-
-
-def _only(given: Potentials, i: int) -> tuple:
-    return given.tables[i : i + 1], given.weights[i : i + 1]
 
 
 def _damped(new: Array, old: Array, damping: Array) -> Array:
@@ -162,7 +157,8 @@ def read(messages: Messages, given: Potentials, settings: Settings) -> tuple[Arr
     groups = group(settings.structure)
     log_single, incoming = to_tables(groups, given, messages)
     single = _softmax(log_single, (1,))
-    joint = tuple(_softmax(p, tuple(range(1, p.ndim))) for p in _products(groups, given, incoming))
+    products = [_product(*parts) for parts in zip(groups, given.tables, given.weights, incoming, strict=True)]
+    joint = tuple(_softmax(product, tuple(range(1, product.ndim))) for product in products)
     alone = _entropy(single, (1,))
     estimate = _inner(single, given.unary) + jnp.sum(alone)
     for g, table, belief, weight in zip(groups, given.tables, joint, given.weights, strict=True):

@@ -13,6 +13,7 @@ Reference: Koller and Friedman (2009), chapters 9, 10 and 13; Darwiche (2003) fo
 """
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -68,14 +69,19 @@ class Layout:
         return tuple(tuple(run) for run in runs)
 
     def shape(self, variables: Scope) -> tuple[int, ...]:
+        """One axis per variable."""
         return tuple(self.sizes[v] for v in variables)
+
+    def merged(self, runs: Sequence[Scope]) -> tuple[int, ...]:
+        """One axis per run."""
+        return tuple(math.prod(self.shape(run)) for run in runs)
 
     def align(self, i: int, table: Float[Array, "..."], leading: int = 0) -> Float[Array, "..."]:
         """Table i with one axis per run (of size one where it does not mention it), after `leading` axes of its own."""
         scope, own = self.scopes[i], tuple(range(leading))
         order = [v for run in self.runs for v in run if v in scope]
         turned = table.transpose(*own, *[leading + scope.index(v) for v in order])
-        size = lambda run: Structure(self.sizes, ()).size(run) if run[0] in scope else 1
+        size = lambda run: math.prod(self.shape(run)) if run[0] in scope else 1
         return turned.reshape(*table.shape[:leading], *[size(run) for run in self.runs])
 
     def product(self, tables: Sequence[Float[Array, "..."]]) -> Float[Array, "..."]:
@@ -84,7 +90,7 @@ class Layout:
         total = aligned[0]
         for other in aligned[1:]:
             total = total + other
-        return jnp.broadcast_to(total, tuple(Structure(self.sizes, ()).size(run) for run in self.runs))
+        return jnp.broadcast_to(total, self.merged(self.runs))
 
     def slice(self, i: int, table: Float[Array, "..."], found: dict[int, Array]) -> Float[Array, "..."]:
         """Table i at the states found so far: what remains is shaped by runs of the eliminated variables."""
@@ -265,7 +271,7 @@ def _way_back(plan: Plan, values: list[Scaled], choose: Callable[[int, Array], A
             continue
         pieces = [layouts[s].slice(i, values[k].table, found) for i, k in enumerate(steps[s].inputs)]
         logits = sum(pieces[1:], pieces[0])
-        shape = tuple(Structure(layouts[s].sizes, ()).size(run) for run in layouts[s].gone_runs)
+        shape = layouts[s].merged(layouts[s].gone_runs)
         found |= layouts[s].split(choose(s, jnp.broadcast_to(logits, shape).reshape(-1)))
     zero = jnp.zeros((), jnp.int32)
     return jnp.stack([found.get(v, zero) for v in range(len(plan.structure.cardinalities))])
@@ -317,7 +323,7 @@ def top(count: int) -> Ring:
     """The `count` largest products."""
 
     def contract(layout: Layout, inputs: list[Ranked]) -> Ranked:
-        shape = tuple(Structure(layout.sizes, ()).size(run) for run in layout.runs)
+        shape = layout.merged(layout.runs)
         total, notes = jnp.zeros((1, *shape), inputs[0].values.dtype), ()
         for i, value in enumerate(inputs):
             other = layout.align(i, value.values, leading=1)
