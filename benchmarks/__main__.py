@@ -14,7 +14,18 @@ import jax
 
 from benchmarks.timing import table
 
-ALL = ("mixtures", "conjugate", "sequences", "crf", "factors", "kalman", "gaussian_processes", "decision")
+ALL = (
+    "mixtures",
+    "conjugate",
+    "sequences",
+    "crf",
+    "factors",
+    "kalman",
+    "gaussian_processes",
+    "classifiers",
+    "decision",
+    "graphs",
+)
 
 
 def main(names: list[str], data_dir: pathlib.Path | None) -> None:

@@ -1,7 +1,8 @@
 """Differentiable probabilistic models in JAX: one interface for EM, variational Bayes and gradients.
 
 Verbs and bases live here; families, priors and models in their rooms: `pml.distributions`, `pml.conjugate`,
-`pml.mixtures`, `pml.factors`, `pml.sequences`, `pml.decision`, `pml.density`, `pml.inference`, `pml.selection`.
+`pml.mixtures`, `pml.factors`, `pml.classifiers`, `pml.density`, `pml.sequences`, `pml.gaussian_processes`, `pml.graphs`;
+what acts on their answers in `pml.decision`, `pml.selection`; engines on arrays in `pml.inference`.
 """
 
 import importlib
@@ -58,10 +59,12 @@ from ._product import Product as Product
 from ._stack import AbstractStack as AbstractStack
 from ._stack import Stacked as Stacked
 from ._stack import Tied as Tied
+from .inference.blocks import in_blocks as in_blocks
 from .methods import EM as EM
 from .methods import LBFGS as LBFGS
 from .methods import GeneralizedEM as GeneralizedEM
 from .methods import Gradient as Gradient
+from .methods import Newton as Newton
 
 __version__ = "0.1.0"
 
@@ -71,11 +74,12 @@ if TYPE_CHECKING:
     from . import density as density
     from . import factors as factors
     from . import gaussian_processes as gaussian_processes
+    from . import graphs as graphs
     from . import selection as selection
     from . import sequences as sequences
 
 # rooms that are imported when they are first used: `import probml_jax` stays quick
-_LATER = ("classifiers", "decision", "density", "factors", "gaussian_processes", "selection", "sequences")
+_LATER = ("classifiers", "decision", "density", "factors", "gaussian_processes", "graphs", "selection", "sequences")
 
 
 def __getattr__(name: str) -> Any:

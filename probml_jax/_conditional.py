@@ -1,6 +1,7 @@
 """Joint models p(x, y), and the conditional p(y | x) with the same parameters."""
 
 from abc import abstractmethod
+from typing import Any
 
 from ._model import AbstractExchangeableModel, AbstractLatentModel
 from ._typing import Data, Flag, Scalar
@@ -41,7 +42,7 @@ class Conditional(AbstractExchangeableModel):
         return self.joint.degenerate()
 
 
-def conditional(model: AbstractJointModel) -> Conditional:
+def conditional(model: Any) -> Conditional:
     """A joint model (a generative classifier, an HMM) as the conditional model of its labels given the observations.
 
     >>> import jax.numpy as jnp, probml_jax as pml

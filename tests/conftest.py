@@ -20,6 +20,7 @@ with install_import_hook("probml_jax", "strict.typecheck"):
     import probml_jax.density
     import probml_jax.factors
     import probml_jax.gaussian_processes
+    import probml_jax.graphs
     import probml_jax.selection
     import probml_jax.sequences  # noqa: F401
 

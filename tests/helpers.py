@@ -320,6 +320,18 @@ def _gapped_chain(dtype):
     return pml.sequences.MarkovChain.from_data(_symbols(), 3, smoothing=1.0, estimate="map", dtype=dtype), _symbols()
 
 
+def _network(dtype, estimate="map"):
+    """A network with a hidden variable, rows with holes, and a prior that keeps every table inside."""
+    rows = np.random.default_rng(14).integers(0, 2, (40, 4))
+    rows[:, 2] = np.where(rows[:, 3] == 1, rows[:, 1], rows[:, 2])
+    rows[:, 0] = -1
+    rows[::5, 1] = -1
+    parents = {"h": (), "a": ("h",), "b": ("a", "h"), "c": ("h",)}
+    start = lambda *shape: jnp.asarray(np.random.default_rng(15).dirichlet([4.0, 4.0], shape), dtype)
+    tables = {"h": start(), "a": start(2), "b": start(2, 2), "c": start(2)}
+    return pml.graphs.BayesNet(parents, tables).with_prior(2.0, estimate), jnp.asarray(rows)
+
+
 def _factored(dtype, n=80, d=5):
     """Two factors behind five features."""
     rng = np.random.default_rng(13)
@@ -375,6 +387,8 @@ MODELS = {
     "gaussian_hmm": _hmm,
     "categorical_hmm_bayes": _symbol_hmm,
     "markov_chain": _gapped_chain,
+    "bayes_net": _network,
+    "bayes_net_bayes": lambda dtype: _network(dtype, "bayes"),
     "linear_dynamical_system": _dynamics,
     "local_level": _level,
     "kmeans": _built(pml.mixtures.kmeans, _clusters),

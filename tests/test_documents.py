@@ -61,6 +61,8 @@ def test_pictures_are_not_blank(fitted):
     result, xs = fitted
     blank = _drawn(lambda ax: None)
     assert _drawn(lambda ax: plotting.mixture(result.model, xs, ax)) > blank + 20
+    regions = probml_jax.classifiers.lda(xs[:, :2], np.arange(len(xs)) % 2)
+    assert _drawn(lambda ax: plotting.decision_regions(regions, xs[:, :2], np.arange(len(xs)) % 2, ax, 30)) > blank + 20
     assert _drawn(lambda ax: plotting.trace(result, ax)) > blank + 5
     one = pml.mixtures.gaussian_mixture(jr.key(0), xs[:, :1], 2)
     assert _drawn(lambda ax: plotting.mixture(one, xs[:, :1], ax)) > blank + 20
@@ -71,6 +73,10 @@ def test_pictures_are_not_blank(fitted):
     level = pml.sequences.local_level()
     ahead = level.forecast(level.sample(jr.key(0), 20)[1], 5)
     assert _drawn(lambda ax: plotting.forecast(range(5), ahead, ax)) > blank + 5
+    net = pml.graphs.BayesNet({"a": (), "b": ("a",)}, {"a": [0.5, 0.5], "b": [[0.9, 0.1], [0.2, 0.8]]})
+    empty = _drawn(lambda ax: ax.set_axis_off())
+    assert _drawn(lambda ax: plotting.network(net, ax, net.marginals())) > empty + 20
+    assert _drawn(lambda ax: plotting.network(pml.graphs.FactorGraph.from_graph(net), ax)) > empty + 20
     gp = pml.gaussian_processes.GaussianProcess(pml.gaussian_processes.kernels.RBF(0.3), noise=0.1)
     post = gp.condition(jnp.array([0.2, 0.7]), jnp.array([1.0, -1.0]))
     assert _drawn(lambda ax: plotting.process(post, np.linspace(0, 1, 50), ax)) > blank + 20

@@ -16,6 +16,8 @@ from .gaussian import gaussian_naive_bayes as gaussian_naive_bayes
 from .gaussian import lda as lda
 from .gaussian import qda as qda
 from .generative import GenerativeClassifier as GenerativeClassifier
+from .laplace import LaplacePosterior as LaplacePosterior
+from .laplace import laplace as laplace
 from .linear import AbstractLinearClassifier as AbstractLinearClassifier
 from .linear import LogisticRegression as LogisticRegression
 from .linear import SoftmaxRegression as SoftmaxRegression

@@ -15,13 +15,15 @@ from .._validate import check_finite, check_rank, is_concrete
 from ..density import KernelDensity
 from ..mixtures.build import gaussian_mixture
 from ..sequences.build import gaussian_hmm
-from .data import as_labelled, as_table, check_every_class, class_leaf
+from .data import as_class_prior, as_labelled, as_table, check_every_class, class_leaf
 from .generative import GenerativeClassifier
 
 
 def _prior_leaf(class_prior: Any, smoothing: Any, ys: Array, weights: Array, num_classes: int):
     counts = jnp.sum((ys[None, :] == jnp.arange(num_classes)[:, None]) * weights[None, :], axis=1)
-    return class_leaf(class_prior, smoothing, "ml", num_classes, weights.dtype).refit(counts)
+    return class_leaf(as_class_prior(class_prior, num_classes), smoothing, "ml", num_classes, weights.dtype).refit(
+        counts
+    )
 
 
 def mixture_classifier(

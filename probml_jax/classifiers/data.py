@@ -10,9 +10,19 @@ from jaxtyping import Array, Float, Int
 from .. import conjugate
 from .._estimate import MAP, ML, AbstractEstimate, Bayes, Frozen
 from .._typing import Data
-from .._validate import as_data, as_weights, check_labels, check_simplex, check_units, float_dtype, is_concrete
+from .._validate import (
+    as_data,
+    as_float,
+    as_weights,
+    check_labels,
+    check_shape,
+    check_simplex,
+    check_units,
+    float_dtype,
+    is_concrete,
+)
 from ..distributions import Categorical
-from ..inference.blocks import block_size, pooled
+from ..inference.grouped_rows import Groups, pooled_by_group
 from .generative import GenerativeClassifier
 
 
@@ -64,17 +74,25 @@ def as_table(xs: Data) -> Float[Array, "n d"]:
     return xs if jnp.issubdtype(xs.dtype, jnp.floating) else xs.astype(jnp.result_type(float))
 
 
-def class_leaf(class_prior: Any, smoothing: Any, estimate: str, num_classes: int, dtype: Any) -> AbstractEstimate:
+def as_class_prior(class_prior: Any, num_classes: int) -> Array | None:
+    """Given probabilities of the classes, checked before anything is compiled."""
+    if class_prior is None:
+        return None
+    probs = as_float(class_prior, "class_prior")
+    check_shape("class_prior", probs, (num_classes,))
+    check_simplex("class_prior", probs)
+    return probs
+
+
+def class_leaf(
+    class_prior: Array | None, smoothing: Any, estimate: str, num_classes: int, dtype: Any
+) -> AbstractEstimate:
     r"""A leaf over classes: given probabilities, counts, counts plus $\alpha$, or a Dirichlet posterior.
 
     Smoothing with $\alpha$ is the mode under $Dir(\alpha + 1)$.
     """
     if class_prior is not None:
-        probs = jnp.asarray(class_prior, dtype)
-        if probs.shape != (num_classes,):
-            raise ValueError(f"class_prior has shape {probs.shape}; wanted ({num_classes},).")
-        check_simplex("class_prior", probs)
-        return Frozen(ML(Categorical(probs)))
+        return Frozen(ML(Categorical(class_prior.astype(dtype))))
     even = Categorical(jnp.full(num_classes, 1 / num_classes, dtype))
     if estimate == "bayes":
         prior = conjugate.DirichletCategorical(jnp.full(num_classes, 1.0, dtype) * (smoothing or 1.0))
@@ -85,17 +103,14 @@ def class_leaf(class_prior: Any, smoothing: Any, estimate: str, num_classes: int
 
 
 def counted(
-    classifier: GenerativeClassifier, xs: Data, ys: Int[Array, "n"], weights: Float[Array, "n"]
+    classifier: GenerativeClassifier, xs: Data, ys: Int[Array, "n"], weights: Float[Array, "n"], groups: Groups
 ) -> GenerativeClassifier:
-    """The classifier learned from labelled events in one pass, in blocks; unlabelled ones count for nothing here.
+    """The classifier learned from labelled events in one pass; unlabelled ones count for nothing here.
 
-    Closed form where every leaf has one and nothing is missing; otherwise a start for `fit`.
+    Closed form where every leaf has one and nothing is missing; otherwise a start for `fit`. `groups` are the rows by
+    class (`grouped(ys, num_classes)`): each is looked at by the leaf of its own class only.
     """
-    classes = jnp.arange(classifier.num_classes, dtype=ys.dtype)
-
-    def statistics(data, weights):
-        xs, ys = data
-        shares = jnp.where(ys[None, :] == classes[:, None], weights[None, :], 0)
-        return jnp.sum(shares, axis=1), classifier.class_conditionals.statistics(xs, shares)
-
-    return classifier.m_step(pooled(statistics, (xs, ys), weights, block_size(xs, ys.shape[0])))
+    stack, classes = classifier.class_conditionals, jnp.arange(classifier.num_classes, dtype=ys.dtype)
+    counts = jnp.sum(jnp.where(ys[None, :] == classes[:, None], weights[None, :], 0), axis=1)
+    own = lambda label, rows, share: stack.member(label).statistics(rows, share)
+    return classifier.m_step((counts, pooled_by_group(own, xs, weights, groups, stack.size)))

@@ -14,6 +14,7 @@ from .._product import Product
 from .._stack import Stacked
 from .._validate import check_counts, check_finite, check_labels, check_probabilities, is_concrete
 from ..distributions import Categorical
+from ..inference.grouped_rows import grouped
 from ..mixtures.leaves import (
     Recipe,
     bernoullis,
@@ -26,7 +27,7 @@ from ..mixtures.leaves import (
     stacked_leaves,
 )
 from ..mixtures.start import describe_labelled
-from .data import as_labelled, as_table, check_every_class, class_leaf, counted
+from .data import as_class_prior, as_labelled, as_table, check_every_class, class_leaf, counted
 from .generative import GenerativeClassifier
 
 
@@ -46,15 +47,21 @@ def _concentration(shape: tuple[int, ...], smoothing: Any, estimate: str, dtype:
     return jnp.where(value > 0, value, 1) if estimate == "bayes" else value + 1
 
 
+def _family(recipe: Recipe, events, features, ys, weights, num_classes, *options) -> GenerativeClassifier:
+    """A classifier of one family, started at `features` and learned from `events`."""
+    estimate, prior, class_prior, class_smoothing = options
+    options = estimate, prior, as_class_prior(class_prior, num_classes), class_smoothing
+    return _compiled_family(recipe, events, features, ys, weights, grouped(ys, num_classes), num_classes, *options)
+
+
 @eqx.filter_jit
-def _family(
-    recipe: Recipe, events, features, ys, weights, num_classes, estimate, prior, class_prior, class_smoothing
-) -> GenerativeClassifier:
+def _compiled_family(recipe, events, features, ys, weights, groups, num_classes, *options):
+    estimate, prior, class_prior, class_smoothing = options
     known = jnp.where(ys >= 0, weights, 0)
     start = describe_labelled(features, ys, known, num_classes)
     stack = family_leaves(recipe, start, events, estimate, prior)
     leaf = class_leaf(class_prior, class_smoothing, estimate, num_classes, features.dtype)
-    return counted(GenerativeClassifier(leaf, stack), events, ys, known)
+    return counted(GenerativeClassifier(leaf, stack), events, ys, known, groups)
 
 
 def bernoulli_naive_bayes(
@@ -116,7 +123,18 @@ def multinomial_naive_bayes(
     check_every_class(ys, weights, num_classes, 1)
     shares = xs / jnp.maximum(jnp.sum(xs, axis=1, keepdims=True), 1)
     prior = conjugate.DirichletMultinomial(_concentration(xs.shape[1:], smoothing, how, xs.dtype), None)
-    return _family(multinomials, xs, shares, ys, weights, num_classes, how, prior, class_prior, class_smoothing)
+    return _family(
+        multinomials,
+        xs,
+        shares,
+        ys,
+        weights,
+        num_classes,
+        how,
+        prior,
+        class_prior,
+        class_smoothing,
+    )
 
 
 def poisson_naive_bayes(
@@ -142,7 +160,18 @@ def poisson_naive_bayes(
     weights = weights.astype(xs.dtype)
     check_counts("xs", xs)
     check_every_class(ys, weights, num_classes, 1)
-    return _family(poissons, xs, xs, ys, weights, num_classes, estimate, prior, class_prior, class_smoothing)
+    return _family(
+        poissons,
+        xs,
+        xs,
+        ys,
+        weights,
+        num_classes,
+        estimate,
+        prior,
+        class_prior,
+        class_smoothing,
+    )
 
 
 def categorical_naive_bayes(
@@ -175,7 +204,18 @@ def categorical_naive_bayes(
     check_every_class(ys, weights, num_classes, 1)
     features, prior = _categories(xs, sizes, smoothing, how, dtype)
     recipe = categoricals(xs.shape[1], max(sizes))
-    return _family(recipe, xs, features, ys, weights, num_classes, how, prior, class_prior, class_smoothing)
+    return _family(
+        recipe,
+        xs,
+        features,
+        ys,
+        weights,
+        num_classes,
+        how,
+        prior,
+        class_prior,
+        class_smoothing,
+    )
 
 
 def _as_categories(xs: Any, num_categories: int | Sequence[int] | None) -> tuple[Array, tuple[int, ...]]:
@@ -241,8 +281,8 @@ def table_classifier(
     prior = conjugate.DirichletCategorical(_concentration((num_values,), smoothing, how, dtype))
     shares = (ys[:, None] == jnp.arange(num_classes)[None, :]) * weights[:, None]
     stack = stacked_leaves(even, prior, how, xs, shares)
-    leaf = class_leaf(class_prior, class_smoothing, how, num_classes, dtype)
-    return counted(GenerativeClassifier(leaf, stack), xs, ys, weights)
+    leaf = class_leaf(as_class_prior(class_prior, num_classes), class_smoothing, how, num_classes, dtype)
+    return _counted(GenerativeClassifier(leaf, stack), xs, ys, weights, grouped(ys, num_classes))
 
 
 # ---------------------------------------------------------------------------------------------- several kinds
@@ -282,8 +322,8 @@ def mixed_naive_bayes(
         sizes = _as_categories(part, None)[1] if kind == "categorical" else ()
         stacks.append(_column_leaves(kind, part, sizes, ys, known, num_classes, smoothing, floor))
     stack = Stacked(Product(tuple(stack.each for stack in stacks)))
-    leaf = class_leaf(class_prior, class_smoothing, "ml", num_classes, known.dtype)
-    return _counted(GenerativeClassifier(leaf, stack), parts, ys, known)
+    leaf = class_leaf(as_class_prior(class_prior, num_classes), class_smoothing, "ml", num_classes, known.dtype)
+    return _counted(GenerativeClassifier(leaf, stack), parts, ys, known, grouped(ys, num_classes))
 
 
 _KINDS = ("gaussian", "bernoulli", "poisson", "categorical")
@@ -295,7 +335,10 @@ def _column_leaves(kind, part, sizes, ys, weights, num_classes, smoothing, floor
     dtype = weights.dtype
     if kind == "categorical":
         features, prior = _categories(part, sizes, smoothing, "map", dtype)
-        recipe, start = categoricals(part.shape[1], max(sizes)), describe_labelled(features, ys, weights, num_classes)
+        recipe, start = (
+            categoricals(part.shape[1], max(sizes)),
+            describe_labelled(features, ys, weights, num_classes),
+        )
         return family_leaves(recipe, start, part, "map", prior)
     table = as_table(part).astype(dtype)
     start = describe_labelled(table, ys, weights, num_classes)

@@ -9,9 +9,11 @@ from jaxtyping import Array, Float
 
 from .._stack import Tied
 from .._validate import is_concrete
+from ..distributions import MultivariateNormal
+from ..inference.grouped_rows import grouped
 from ..mixtures.leaves import check_covariance, check_estimate, gaussian_leaves
 from ..mixtures.start import describe_labelled
-from .data import as_labelled, as_table, check_every_class, class_leaf, counted
+from .data import as_class_prior, as_labelled, as_table, check_every_class, class_leaf, counted
 from .generative import GenerativeClassifier
 
 
@@ -58,21 +60,21 @@ def gaussian_classifier(
     _check_shrinkage(shrinkage, unbiased, covariance, estimate)
     xs, ys, weights, num_classes = as_labelled(xs, ys, num_classes, weights)
     xs = as_table(xs)
+    class_prior = as_class_prior(class_prior, num_classes)
     separate = estimate == "ml" and not covariance.startswith("tied")
     check_every_class(ys, weights, num_classes, 2 if separate else 1)
-    options = estimate, prior, class_prior, smoothing, shrinkage, unbiased, floor
-    return _gaussian(xs, ys, weights, num_classes, covariance, *options)
+    options = covariance, estimate, prior, class_prior, smoothing, shrinkage, unbiased, floor
+    return _gaussian(xs, ys, weights, grouped(ys, num_classes), num_classes, *options)
 
 
 @eqx.filter_jit
-def _gaussian(
-    xs, ys, weights, num_classes, covariance, estimate, prior, class_prior, smoothing, shrinkage, unbiased, floor
-) -> GenerativeClassifier:
+def _gaussian(xs, ys, weights, groups, num_classes, covariance, estimate, *options) -> GenerativeClassifier:
+    prior, class_prior, smoothing, shrinkage, unbiased, floor = options
     known = jnp.where(ys >= 0, weights, 0)
     start = describe_labelled(xs, ys, known, num_classes)
     stack = gaussian_leaves(start, xs, covariance, estimate, prior, floor)
     leaf = class_leaf(class_prior, smoothing, estimate, num_classes, xs.dtype)
-    found = counted(GenerativeClassifier(leaf, stack), xs, ys, known)
+    found = counted(GenerativeClassifier(leaf, stack), xs, ys, known, groups)
     if unbiased or isinstance(shrinkage, str) or shrinkage:
         return _adjusted(found, xs, start.shares, shrinkage, unbiased)
     return found
@@ -82,9 +84,11 @@ def _check_shrinkage(shrinkage: Any, unbiased: bool, covariance: str, estimate: 
     plain = not isinstance(shrinkage, str) and is_concrete(shrinkage)
     if (isinstance(shrinkage, str) and shrinkage != "auto") or (plain and not 0 <= shrinkage <= 1):
         raise ValueError(f"shrinkage must lie in [0, 1] or be 'auto'; got {shrinkage!r}.")
-    wanted = unbiased or isinstance(shrinkage, str) or (plain and shrinkage > 0)
-    if wanted and (estimate != "ml" or covariance not in ("full", "tied")):
-        raise ValueError("shrinkage and unbiased are for estimate='ml' with 'full' or 'tied' covariances.")
+    shrunken = isinstance(shrinkage, str) or (plain and shrinkage > 0)
+    if (shrunken or unbiased) and estimate != "ml":
+        raise ValueError("shrinkage and unbiased are for estimate='ml'.")
+    if shrunken and covariance not in ("full", "tied"):
+        raise ValueError(f"shrinkage is for 'full' and 'tied' covariances; got covariance={covariance!r}.")
 
 
 def _adjusted(
@@ -92,22 +96,23 @@ def _adjusted(
 ) -> GenerativeClassifier:
     """Covariances shrunken, or divided by degrees of freedom."""
     stack, counts = found.class_conditionals, jnp.sum(shares, axis=0)
-    tied = isinstance(stack, Tied)
-    covariance = stack.each.distribution.covariance
-    if shrinkage == "auto":
-        covariance = _ledoit_wolf(xs, shares, stack.each.distribution.loc)
-        covariance = jnp.tensordot(counts / jnp.sum(counts), covariance, 1) if tied else covariance
-    elif isinstance(shrinkage, float) and shrinkage == 0:
-        pass
+    tied, member = isinstance(stack, Tied), stack.each.distribution
+    mass = jnp.sum(counts)
+    factor = 1.0 if not unbiased else (mass / (mass - counts.size) if tied else counts / (counts - 1))
+    replace = lambda where, value: eqx.tree_at(
+        lambda clf: where(clf.class_conditionals.each.distribution), found, value
+    )
+    if not isinstance(member, MultivariateNormal):
+        times = lambda scale: scale * jnp.reshape(jnp.sqrt(factor), (-1, *[1] * (scale.ndim - 1)))
+        return replace(lambda dist: dist.scale, times(member.scale) if not tied else member.scale * jnp.sqrt(factor))
+    covariance = member.covariance
+    if isinstance(shrinkage, str):
+        covariance = _ledoit_wolf(xs, shares, member.loc)
+        covariance = jnp.tensordot(counts / mass, covariance, 1) if tied else covariance
     else:
         shrink = lambda a: _towards_sphere(a, shrinkage)
         covariance = shrink(covariance) if tied else jax.vmap(shrink)(covariance)
-    if unbiased and tied:
-        covariance = covariance * jnp.sum(counts) / (jnp.sum(counts) - counts.size)
-    elif unbiased:
-        covariance = covariance * (counts / (counts - 1))[:, None, None]
-    where = lambda clf: clf.class_conditionals.each.distribution.covariance
-    return eqx.tree_at(where, found, covariance)
+    return replace(lambda dist: dist.covariance, covariance * jnp.reshape(factor, (1, 1) if tied else (-1, 1, 1)))
 
 
 def _towards_sphere(covariance: Float[Array, "d d"], amount: Any) -> Float[Array, "d d"]:

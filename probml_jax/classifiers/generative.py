@@ -54,16 +54,15 @@ class GenerativeClassifier(AbstractJointModel):
 
     # -------------------------------------------------------------------------------------- prediction
 
-    def log_joint(self, xs: Data) -> Float[Array, "c n"]:
-        r"""$\log p(y=c) + \log p(x_i \mid c)$ of n events, averaged over the posterior of `Bayes` leaves."""
-        classes = jnp.arange(self.num_classes)
-        log_prior = jax.vmap(self.prior.predictive().log_prob)(classes)
-        return log_prior[:, None] + self.class_conditionals.map(lambda leaf: jax.vmap(leaf.predictive().log_prob)(xs))
+    def log_joint(self, x: Event) -> Float[Array, "c"]:
+        r"""$\log p(y=c) + \log p(x \mid c)$ of one event, averaged over the posterior of `Bayes` leaves."""
+        log_prior = jax.vmap(self.prior.predictive().log_prob)(jnp.arange(self.num_classes))
+        return log_prior + self.class_conditionals.map(lambda leaf: leaf.predictive().log_prob(x))
 
     @eqx.filter_jit
     def log_probs(self, x: Event) -> Float[Array, "c"]:
         r"""$\log p(y \mid x)$ of one event; NaN where no class can produce it."""
-        joint = self.log_joint(one_event(x))[:, 0]
+        joint = self.log_joint(x)
         return joint - logsumexp(joint)
 
     @eqx.filter_jit
@@ -75,13 +74,13 @@ class GenerativeClassifier(AbstractJointModel):
     def predict(self, x: Event, cost: Any = None) -> Int[Array, ""]:
         r"""The most probable class, or the action of least expected loss $\sum_c C[a, c]\,p(c \mid x)$."""
         if cost is None:
-            return jnp.argmax(self.log_joint(one_event(x))[:, 0])
+            return jnp.argmax(self.log_joint(x))
         return bayes_action(self.probs(x), cost)
 
     @eqx.filter_jit
     def log_evidence(self, x: Event) -> Scalar:
         r"""$\log p(x)$: low for outliers."""
-        return logsumexp(self.log_joint(one_event(x))[:, 0])
+        return logsumexp(self.log_joint(x))
 
     @eqx.filter_jit
     def sample(self, key: PRNGKey, label: Any = None) -> tuple[Event, Int[Array, ""]]:

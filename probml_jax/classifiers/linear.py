@@ -11,10 +11,10 @@ from jaxtyping import Array, Float, Int
 from .._buckets import total
 from .._constraint import fixed, param, real
 from .._model import AbstractAuditedModel
-from .._special import pairwise_dot
 from .._typing import Data, Flag, Scalar
 from .._validate import as_float, check_finite, check_labels, check_rank, check_shape, is_concrete
 from ..decision.bayes_rule import bayes_action
+from ..inference import softmax
 
 
 class AbstractLinearClassifier(AbstractAuditedModel):
@@ -37,8 +37,12 @@ class AbstractLinearClassifier(AbstractAuditedModel):
         """d."""
 
     @abstractmethod
+    def coefficients(self) -> tuple[Float[Array, "c d"], Float[Array, "c"]]:
+        """Weights and intercepts of all classes."""
+
     def scores(self, xs: Float[Array, "n d"]) -> Float[Array, "c n"]:
         """Unnormalized log-probabilities of n events."""
+        return softmax.scores(*self.coefficients(), xs)
 
     def log_probs(self, x: Float[Array, "d"]) -> Float[Array, "c"]:
         r"""$\log p(y \mid x)$ of one event."""
@@ -57,17 +61,10 @@ class AbstractLinearClassifier(AbstractAuditedModel):
     def log_prob(self, datum: Data) -> Scalar:
         r"""$\log p(y \mid x)$; 0 where the label is unobserved."""
         x, y = datum
-        return self._log_probs((jnp.asarray(x)[None], jnp.asarray(y)[None]))[0]
-
-    def _log_probs(self, data: Data) -> Float[Array, "n"]:
-        # classes along the first axis: sums over few classes then run over long rows, and a mask is no scatter
-        xs, ys = data
-        scores = self.scores(xs)
-        chosen = ys[None, :] == jnp.arange(self.num_classes, dtype=ys.dtype)[:, None]
-        return jnp.where(ys < 0, 0, jnp.sum(jnp.where(chosen, scores, 0), axis=0) - jax.nn.logsumexp(scores, axis=0))
+        return softmax.log_softmax_of(self.scores(jnp.asarray(x)[None]), jnp.asarray(y)[None])[0]
 
     def log_likelihood(self, data: Data, weights: Float[Array, "n"]) -> Scalar:
-        return total(lambda part, share: pairwise_dot(share, self._log_probs(part)), data, weights)
+        return total(lambda part, share: softmax.log_likelihood(*self.coefficients(), *part, share), data, weights)
 
     def validate(self, data: Data) -> None:
         if not isinstance(data, (tuple, list)) or len(data) != 2:
@@ -84,7 +81,7 @@ class AbstractLinearClassifier(AbstractAuditedModel):
 
     def degenerate_on(self, data: Data, weights: Float[Array, "n"]) -> Flag:
         """No penalty, and every label has the highest score: larger weights are better for ever."""
-        return (self.l2 == 0) & total(lambda part, share: self._wrong(part, share), data, weights) == 0
+        return (self.l2 == 0) & (total(self._wrong, data, weights) == 0)
 
     def _wrong(self, data: Data, weights: Float[Array, "n"]) -> Int[Array, ""]:
         xs, ys = data
@@ -123,9 +120,8 @@ class SoftmaxRegression(AbstractLinearClassifier):
     def num_features(self) -> int:
         return self.weights.shape[1]
 
-    def scores(self, xs: Float[Array, "n d"]) -> Float[Array, "c n"]:
-        product = jnp.matmul(self.weights, xs.T, precision=jax.lax.Precision.HIGHEST)
-        return product + self.intercept[:, None]
+    def coefficients(self) -> tuple[Float[Array, "c d"], Float[Array, "c"]]:
+        return self.weights, self.intercept
 
     def log_prior(self) -> Scalar:
         return -0.5 * self.l2 * jnp.sum(self.weights**2)
@@ -156,9 +152,10 @@ class LogisticRegression(AbstractLinearClassifier):
     def num_features(self) -> int:
         return self.weights.shape[0]
 
-    def scores(self, xs: Float[Array, "n d"]) -> Float[Array, "c n"]:
-        one = jnp.matmul(xs, self.weights, precision=jax.lax.Precision.HIGHEST) + self.intercept
-        return jnp.stack([jnp.zeros_like(one), one])
+    def coefficients(self) -> tuple[Float[Array, "c d"], Float[Array, "c"]]:
+        # the first class scores zero
+        after_zero = lambda a: jnp.stack([jnp.zeros_like(a), a])
+        return after_zero(self.weights), after_zero(self.intercept)
 
     def log_prior(self) -> Scalar:
         return -0.5 * self.l2 * jnp.sum(self.weights**2)

@@ -31,8 +31,9 @@ from .._validate import as_float, check_positive_definite, check_rank, check_sha
 from ..inference.blocks import pooled
 from .coordinates import Moments
 
-# beyond this many features the shared products of a block of events no longer fit the cache
-_MAX_SHARED = 32
+# beyond this many features the shared products of a block of events no longer fit the cache: when they are pooled, and
+# (with one product more per event) when events are scored
+_MAX_SHARED, _MAX_SCORED = 32, 16
 # events that hold a conditional covariance each at the same time
 _IMPUTED_BLOCK = 512
 
@@ -237,17 +238,26 @@ def _log_prob(loc, covariance, x):
     # the factor does not depend on x: under vmap over events it is computed once
     whiten = inverse_factor(covariance)
     constant = jnp.sum(jnp.log(jnp.diagonal(whiten))) - 0.5 * x.size * LOG_2PI
-    if x.size > _MAX_SHARED:
-        return constant + _direct_quadratic(loc, whiten, x, x)
     center = batch_center(jax.lax.stop_gradient(x))
     precision = jnp.sum(whiten**2, axis=0)
     size = jnp.sum(precision * (jnp.diagonal(covariance) + (center - loc) ** 2))
-    return constant + jax.lax.cond(separately(loc, size), _direct_quadratic, _shared_quadratic, loc, whiten, center, x)
+    # a difference of whitened vectors loses the distance, a quadratic form its square
+    many = x.size > _MAX_SCORED
+    together = _whitened_quadratic if many else _shared_quadratic
+    alone = separately(loc, size / 12.5 if many else size)
+    return constant + jax.lax.cond(alone, _direct_quadratic, together, loc, whiten, center, x)
 
 
 @jax.checkpoint  # a branch stores for its gradient what either branch would store: let that be the inputs alone
 def _direct_quadratic(loc, whiten, center, x):
     y = matmul(whiten, x - loc)
+    return -0.5 * jnp.sum(y * y)
+
+
+@jax.checkpoint
+def _whitened_quadratic(loc, whiten, center, x):
+    """Whitened about the events' common centre: under vmap over events and members a single matrix product."""
+    y = matmul(whiten, x - center) - matmul(whiten, loc - center)
     return -0.5 * jnp.sum(y * y)
 
 

@@ -13,7 +13,7 @@ from .._model import AbstractModel
 from .._typing import Data, Flag, Scalar
 from .._validate import check_finite, check_labels, check_rank, float_dtype
 from ..inference import laplace
-from .averages import expected_sigmoid, expected_softmax
+from ..inference.averages import expected_sigmoid, expected_softmax
 from .composition import AbstractKernel, as_inputs, as_kernel
 
 _LINKS = {"logit": jax.nn.log_sigmoid, "probit": jax.scipy.stats.norm.logcdf}

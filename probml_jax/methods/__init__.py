@@ -4,3 +4,4 @@ from .em import EM as EM
 from .gradient import GeneralizedEM as GeneralizedEM
 from .gradient import Gradient as Gradient
 from .lbfgs import LBFGS as LBFGS
+from .newton import Newton as Newton

@@ -21,6 +21,12 @@ def slope(model: AbstractModel, data: Data, weights: Float[Array, "n"]) -> PyTre
     return jax.grad(lambda raw: objective(rebuild(raw), data, weights))(free)
 
 
+def check_trainable(model: AbstractModel) -> None:
+    """Raise `TypeError` for a model in which nothing trains."""
+    if not jax.tree_util.tree_leaves(split(model)[0]):
+        raise TypeError(f"{type(model).__name__} has no trainable parameters: no field is declared with param().")
+
+
 def _apply(raw: PyTree, updates: PyTree) -> PyTree:
     return jax.tree_util.tree_map(jnp.add, raw, updates)
 
@@ -46,8 +52,7 @@ class Gradient(AbstractMethod):
             raise ValueError("batch_size draws units at random: a key is wanted, Gradient(..., key=jr.key(0)).")
 
     def check(self, model: AbstractModel) -> None:
-        if not jax.tree_util.tree_leaves(split(model)[0]):
-            raise TypeError(f"{type(model).__name__} has no trainable parameters: no field is declared with param().")
+        check_trainable(model)
 
     def init(self, model: AbstractModel, data: Data, weights: Float[Array, "n"]) -> PyTree:
         return self.optimizer.init(split(model)[0]), self.key

@@ -12,7 +12,7 @@ from .._constraint import split
 from .._fit import AbstractMethod
 from .._model import AbstractModel, objective
 from .._typing import Data, Flag, Scalar
-from .gradient import slope
+from .gradient import check_trainable, slope
 
 _ARMIJO, _CURVATURE = 1e-4, 0.9
 
@@ -159,8 +159,7 @@ class LBFGS(AbstractMethod):
     patience: ClassVar[int] = 3
 
     def check(self, model: AbstractModel) -> None:
-        if not jax.tree_util.tree_leaves(split(model)[0]):
-            raise TypeError(f"{type(model).__name__} has no trainable parameters: no field is declared with param().")
+        check_trainable(model)
 
     def init(self, model: AbstractModel, data: Data, weights: Float[Array, "n"]) -> PyTree:
         x, _ = ravel_pytree(split(model)[0])

@@ -10,6 +10,7 @@ from .._linalg import matmul
 from .._typing import PRNGKey
 from .._validate import as_float, check_shape
 from ..inference import seeding
+from ..inference.blocks import block_size, pooled
 
 _LLOYD_STEPS = 5
 
@@ -81,12 +82,26 @@ def describe_labelled(
 ) -> Start:
     """The same when it is known whose each row is (-1: nobody's). Within classes only variances are looked at: what is
     learned from labels does not depend on where it starts."""
-    columns = _columns(xs, weights)
-    shares = (labels[:, None] == jnp.arange(num_classes, dtype=labels.dtype)[None, :]) * weights[:, None]
-    counts = jnp.sum(shares, axis=0)
-    means = matmul(shares.T, columns.centred) / jnp.where(counts > 0, counts, 1)[:, None]
-    squares = weights * (labels >= 0) @ columns.centred**2 - counts @ means**2
-    spread = jnp.maximum(squares, 0) / jnp.maximum(jnp.sum(counts), 1)
-    covariance = matmul((weights[:, None] * columns.centred).T, columns.centred) / jnp.sum(weights)
-    centers = means + columns.loc[None, :]
-    return Start(centers, shares, counts, columns.loc, columns.variance, covariance, jnp.diag(spread))
+    known = labels[None, :] == jnp.arange(num_classes, dtype=labels.dtype)[:, None]
+    shares = known * weights[None, :]
+    counts = jnp.sum(shares, axis=1)
+    some = jnp.where(jnp.isnan(xs[0]), 0, xs[0])[None, :]  # a point to centre on
+
+    def sums(rows, weights):
+        """For everybody and for each class: weight seen, first and second moments of every column, in one product."""
+        xs, known = rows
+        seen = ~jnp.isnan(xs)
+        delta = jnp.where(seen, xs - some, 0)
+        whose = jnp.concatenate([weights[None, :], known.T * weights[None, :]])
+        return matmul(whose, jnp.concatenate([seen.astype(xs.dtype), delta, delta**2], axis=1))
+
+    block = block_size(xs, xs.shape[0])
+    mass, first, second = jnp.split(pooled(sums, (xs, known.T), weights, block), 3, axis=1)
+    means = first / jnp.where(mass > 0, mass, 1)
+    loc, centers = means[0], jnp.where(mass[1:] > 0, means[1:], means[:1])
+    variance = jnp.maximum(second[0] / jnp.where(mass[0] > 0, mass[0], 1) - loc**2, 0)
+    between = matmul(counts, (centers - loc[None, :]) ** 2) / jnp.maximum(jnp.sum(counts), 1)
+    spread = jnp.diag(jnp.maximum(variance - between, 0))
+    centred = jnp.where(jnp.isnan(xs), 0, xs - some - loc[None, :])
+    covariance = matmul((weights[:, None] * centred).T, centred) / jnp.sum(weights)
+    return Start(centers + some, shares.T, counts, loc + some[0], variance, covariance, spread)

@@ -1,21 +1,18 @@
 """Published and peer figures for mixtures: Old Faithful, iris, scikit-learn on random data."""
 
 import csv
-import os
-import pathlib
 
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+from shared_data import shared_file
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_iris
 from sklearn.mixture import GaussianMixture
 
 import probml_jax as pml
-
-_DATA = pathlib.Path(os.environ.get("PROBML_JAX_DATA", pathlib.Path(__file__).parents[3] / "shared" / "data"))
 
 
 def _best(xs, num_components, covariance, num_restarts=16):
@@ -26,10 +23,7 @@ def _best(xs, num_components, covariance, num_restarts=16):
 
 @pytest.fixture(scope="module")
 def faithful():
-    path = _DATA / "faithful.csv"
-    if not path.exists():
-        pytest.skip("faithful.csv is not here; set PROBML_JAX_DATA to the folder that has it")
-    with path.open() as file:
+    with shared_file("faithful.csv").open() as file:
         return jnp.asarray([[float(row["eruptions"]), float(row["waiting"])] for row in csv.DictReader(file)])
 
 

@@ -1,0 +1,31 @@
+"""Graphical models: Bayesian networks, Markov random fields, factor graphs, grids; their inference, files, learning."""
+
+from ..inference.contraction import Cost as Cost
+from .bayes_net import BayesNet as BayesNet
+from .bif import read_bif as read_bif
+from .bif import write_bif as write_bif
+from .factor_graph import Factor as Factor
+from .factor_graph import FactorGraph as FactorGraph
+from .field import AbstractField as AbstractField
+from .field import ContrastiveDivergence as ContrastiveDivergence
+from .field import PseudoLikelihood as PseudoLikelihood
+from .graph import AbstractGraph as AbstractGraph
+from .markov_field import MarkovField as MarkovField
+from .markov_field import ising_field as ising_field
+from .markov_field import potts_field as potts_field
+from .posterior import Approximation as Approximation
+from .posterior import Assignment as Assignment
+from .posterior import Bounds as Bounds
+from .posterior import GibbsSamples as GibbsSamples
+from .posterior import InferenceStatus as InferenceStatus
+from .posterior import Marginals as Marginals
+from .posterior import Variable as Variable
+from .potts import PottsGrid as PottsGrid
+from .potts import ising_grid as ising_grid
+from .potts import potts_grid as potts_grid
+from .structure import Independence as Independence
+from .table_graph import AbstractTableGraph as AbstractTableGraph
+from .uai import read_uai as read_uai
+from .uai import read_uai_evidence as read_uai_evidence
+from .uai import write_uai as write_uai
+from .uai import write_uai_evidence as write_uai_evidence
