@@ -4,6 +4,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+import jax
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
@@ -16,7 +17,7 @@ class AbstractGenerativeEstimator(ClassifierMixin, BaseEstimator):
     """Classes from labels, and probabilities from joint scores; `model_` is a `GenerativeClassifier`."""
 
     # of a model and rows; a class may leave out what all classes have in common
-    joint_scores: ClassVar[Callable] = staticmethod(lambda model, rows: model.log_joint(rows).T)
+    joint_scores: ClassVar[Callable] = staticmethod(lambda model, rows: jax.vmap(model.log_joint)(rows))
 
     @abstractmethod
     def _build(self, rows: np.ndarray, labels: np.ndarray, weights: np.ndarray, counts: np.ndarray) -> Any:
