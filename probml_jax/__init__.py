@@ -1,8 +1,8 @@
 """Differentiable probabilistic models in JAX: one interface for EM, variational Bayes and gradients.
 
 Verbs and bases live here; families, priors and models in their rooms: `pml.distributions`, `pml.conjugate`,
-`pml.mixtures`, `pml.factors`, `pml.classifiers`, `pml.density`, `pml.sequences`, `pml.gaussian_processes`, `pml.graphs`;
-what acts on their answers in `pml.decision`, `pml.selection`; engines on arrays in `pml.inference`.
+`pml.mixtures`, `pml.factors`, `pml.classifiers`, `pml.density`, `pml.sequences`, `pml.gaussian_processes`,
+`pml.graphs`; what acts on their answers in `pml.decision`, `pml.selection`; engines on arrays in `pml.inference`.
 """
 
 import importlib
