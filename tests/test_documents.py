@@ -61,7 +61,7 @@ def test_pictures_are_not_blank(fitted):
     result, xs = fitted
     blank = _drawn(lambda ax: None)
     assert _drawn(lambda ax: plotting.mixture(result.model, xs, ax)) > blank + 20
-    regions = probml_jax.classifiers.lda(xs[:, :2], np.arange(len(xs)) % 2)
+    regions = pml.classifiers.lda(xs[:, :2], np.arange(len(xs)) % 2)
     assert _drawn(lambda ax: plotting.decision_regions(regions, xs[:, :2], np.arange(len(xs)) % 2, ax, 30)) > blank + 20
     assert _drawn(lambda ax: plotting.trace(result, ax)) > blank + 5
     one = pml.mixtures.gaussian_mixture(jr.key(0), xs[:, :1], 2)

@@ -332,6 +332,19 @@ def test_state_space_is_the_dense_process(name):
     np.testing.assert_allclose(*more, atol=1e-8)
 
 
+def test_recursions_in_parallel_are_those_in_sequence():
+    x, y = _data(60, 1)
+    y, new = y.at[4].set(jnp.nan), jnp.linspace(-0.2, 1.2, 7)
+    kernel = 1.3 * k.Matern32(0.3)
+    one, all_at_once = [GaussianProcess(kernel, noise=0.05, solver="state_space", parallel=p) for p in (False, True)]
+    score = jax.value_and_grad(lambda gp: gp.log_prob((x, y)))
+    for a, b in zip(*[jax.tree_util.tree_leaves(score(gp)) for gp in (one, all_at_once)], strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9)
+    posts = [gp.condition(x, y) for gp in (one, all_at_once)]
+    np.testing.assert_allclose(*[p.mean(new) for p in posts], atol=1e-10)
+    np.testing.assert_allclose(*[p.variance(new) for p in posts], atol=1e-10)
+
+
 def test_periodic_kernels_are_close_in_state_space():
     """Seven harmonics of a smooth periodic kernel leave out 1e-7 of its variance."""
     x, y = np.linspace(0, 2, 30), np.sin(np.linspace(0, 12, 30))

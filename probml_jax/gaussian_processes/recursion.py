@@ -29,12 +29,12 @@ def _system(form: Markov, sorted_inputs: Float[Array, "n"], noise: Float[Array, 
     )
 
 
-def log_density(kernel: AbstractKernel, xs: Array, residual: Array, noise: Array) -> Scalar:
+def log_density(kernel: AbstractKernel, xs: Array, residual: Array, noise: Array, parallel: bool) -> Scalar:
     """The log density of observations at inputs in any order; NaN is missing. $O(n)$ after sorting."""
     form = markov(kernel)
     order = jnp.argsort(xs[:, 0])
     system = _system(form, xs[order, 0], noise[order])
-    return kalman.log_likelihood(system, residual[order, None])
+    return kalman.log_likelihood(system, residual[order, None], parallel=parallel)
 
 
 class Recursive(AbstractEvidence):
@@ -47,6 +47,7 @@ class Recursive(AbstractEvidence):
     filtered: tuple[Float[Array, "n p"], Float[Array, "n p p"]]
     smoothed: tuple[Float[Array, "n p"], Float[Array, "n p p"]]
     jitter: Float[Array, ""]
+    parallel: bool = eqx.field(static=True)
 
     def _states(self, kernel: AbstractKernel, xs: Array) -> tuple[Array, Array]:
         """Moments of the state at new inputs: a step from the filtered left, and one back from the smoothed right."""
@@ -79,6 +80,9 @@ class Recursive(AbstractEvidence):
         later = self.smoothed[0][after], self.smoothed[1][after]
         return over_time(answer, p, None, *steps, mean, spread, *later, last)
 
+    def _given(self, kernel: AbstractKernel, xs: Array, residual: Array, noise: Array) -> "Recursive":
+        return conditioned(kernel, xs, residual, noise, self.parallel)
+
     def mean(self, kernel: AbstractKernel, xs: Array) -> Float[Array, "m"]:
         return jnp.matmul(self._states(kernel, xs)[0], markov(kernel).emission, precision="highest")
 
@@ -93,7 +97,7 @@ class Recursive(AbstractEvidence):
         seen = ~jnp.isnan(self.residual)
         cross = jnp.where(seen[:, None], kernel.cross(self.xs, xs), jnp.nan)
         explained = jax.vmap(
-            lambda column: conditioned(kernel, self.xs, column, self.noise).mean(kernel, xs), in_axes=1, out_axes=1
+            lambda column: self._given(kernel, self.xs, column, self.noise).mean(kernel, xs), in_axes=1, out_axes=1
         )(cross)
         return symmetric(kernel.gram(xs) - explained)
 
@@ -108,16 +112,16 @@ class Recursive(AbstractEvidence):
     def extended(self, kernel: AbstractKernel, xs: Array, residual: Array, noise: Array) -> "Recursive":
         """All observations again: $O(n)$."""
         join = lambda a, b: jnp.concatenate([a, b])
-        return conditioned(kernel, join(self.xs, xs), join(self.residual, residual), join(self.noise, noise))
+        return self._given(kernel, join(self.xs, xs), join(self.residual, residual), join(self.noise, noise))
 
 
 @eqx.filter_jit
-def conditioned(kernel: AbstractKernel, xs: Array, residual: Array, noise: Array) -> Recursive:
+def conditioned(kernel: AbstractKernel, xs: Array, residual: Array, noise: Array, parallel: bool) -> Recursive:
     """Observations as smoothed states."""
     form = markov(kernel)
     order = jnp.argsort(xs[:, 0])
     system = _system(form, xs[order, 0], noise[order])
     y = residual[order, None]
-    filtered, smoothed = kalman.filter(system, y), kalman.smooth(system, y)
+    filtered, smoothed = (run(system, y, parallel=parallel) for run in (kalman.filter, kalman.smooth))
     nothing = jnp.zeros((), residual.dtype)
-    return Recursive(xs, residual, noise, order, filtered[:2], smoothed[:2], nothing)
+    return Recursive(xs, residual, noise, order, filtered[:2], smoothed[:2], nothing, parallel)

@@ -36,6 +36,7 @@ class GaussianProcess(AbstractModel):
     - `prior`: a function of the process whose value, a log density of its parameters, is added to the objective.
     - `solver`: "cholesky", or "state_space" for kernels of one input that have such a form (Matérn and their sums and
       products; periodic ones approximately): $O(n)$ instead of $O(n^3)$. "auto" takes it where it is exact and pays.
+    - `parallel`: run the state-space solver's recursions as associative scans, for accelerators.
 
     `condition(x, y)` gives a `GaussianProcess` again. The data set is one unit: `fit` learns from `(x, y)` with inputs
     `x (n, d)` (or `(n,)`) and `y (n,)`, where NaN is missing; a weight counts its observation that many times.
@@ -55,6 +56,7 @@ class GaussianProcess(AbstractModel):
     mean_function: Callable[[Array], Array] = network(default=None, converter=as_mean)
     prior: Callable[["GaussianProcess"], Array] | None = fixed(default=None)
     solver: str = eqx.field(static=True, default="auto")
+    parallel: bool = eqx.field(static=True, default=False)
     evidence: AbstractEvidence | None = fixed(default=None)
 
     def __check_init__(self):
@@ -169,7 +171,7 @@ def _by_recursion(gp: GaussianProcess, x: Array) -> bool:
 
 def _log_density(gp: GaussianProcess, x: Array, residual: Array, noise: Array) -> Scalar:
     if gp.evidence is None and _by_recursion(gp, x):
-        return recursion.log_density(gp.kernel, x, residual, noise)
+        return recursion.log_density(gp.kernel, x, residual, noise, gp.parallel)
     seen = ~jnp.isnan(residual)
     if gp.evidence is None:
         covariance = noisy_gram(gp.kernel, x, noise, seen)
@@ -185,9 +187,10 @@ def _conditioned(gp: GaussianProcess, x: Array, y: Array, noise: Array) -> Gauss
     residual = y - gp._prior_mean(x)
     if gp.evidence is not None:
         evidence = gp.evidence.extended(gp.kernel, x, residual, noise)
+    elif _by_recursion(gp, x):
+        evidence = recursion.conditioned(gp.kernel, x, residual, noise, gp.parallel)
     else:
-        condition = recursion.conditioned if _by_recursion(gp, x) else factorized
-        evidence = condition(gp.kernel, x, residual, noise)
+        evidence = factorized(gp.kernel, x, residual, noise)
     return eqx.tree_at(lambda g: g.evidence, gp, evidence, is_leaf=lambda a: a is None)
 
 
