@@ -385,7 +385,7 @@ def test_bad_input_is_named():
         (lambda: C.qda(xs.at[0, 0].set(jnp.inf), ys), "infinite"),
         (lambda: C.bernoulli_naive_bayes(xs, ys), "must lie in \\[0, 1\\]"),
         (lambda: C.bernoulli_naive_bayes(xs > 0, ys, smoothing=-1.0), "smoothing must be"),
-        (lambda: C.multinomial_naive_bayes(xs, ys), "non-negative whole numbers"),
+        (lambda: C.multinomial_naive_bayes(xs, ys), "counts, zero or more"),
         (lambda: C.categorical_naive_bayes(xs, ys), "whole labels"),
         (lambda: C.mixed_naive_bayes((xs,), ys, ("round",)), "kinds must be of"),
         (lambda: model.predict(xs[0], cost=jnp.ones((2, 2))), "cost"),

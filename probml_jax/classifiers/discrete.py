@@ -108,7 +108,8 @@ def multinomial_naive_bayes(
 ) -> GenerativeClassifier:
     r"""Naive Bayes over rows of counts `xs (n, d)` (documents over words): $(n_{cj} + \alpha)/(n_c + d\alpha)$.
 
-    Arguments as in `bernoulli_naive_bayes`; counts are whole numbers, and none may be missing.
+    Arguments as in `bernoulli_naive_bayes`; no count may be missing. Fractional ones (tf-idf) are learned from, but an
+    event with them is no draw of a multinomial: its density is zero.
 
     >>> xs, ys = jnp.array([[2.0, 0, 1], [1, 0, 0], [0, 3, 0], [0, 1, 1]]), jnp.array([0, 0, 1, 1])
     >>> multinomial_naive_bayes(xs, ys).predict(jnp.array([1.0, 0.0, 1.0])).item()
@@ -118,7 +119,8 @@ def multinomial_naive_bayes(
     xs, how = as_table(xs), _how(smoothing, estimate)
     weights = weights.astype(xs.dtype)
     check_finite("xs", xs, nan=False)
-    check_counts("xs", xs)
+    if is_concrete(xs) and np.any(np.asarray(xs) < 0):
+        raise ValueError(f"xs must be counts, zero or more; got {float(np.min(np.asarray(xs))):.6g}.")
     check_every_class(ys, weights, num_classes, 1)
     shares = xs / jnp.maximum(jnp.sum(xs, axis=1, keepdims=True), 1)
     prior = conjugate.DirichletMultinomial(_concentration(xs.shape[1:], smoothing, how, xs.dtype), None)
