@@ -218,6 +218,8 @@ def test_bad_questions_and_data():
         pml.fit(net, jnp.full((5, 4), 2))
     with pytest.raises(ValueError, match="estimate must be"):
         net.with_prior(1.0, "median")
+    with pytest.raises(ValueError, match="concentration must be positive"):
+        net.with_prior(-1.0)
     with pytest.raises(ValueError, match="'wet' has no state 'damp'"):
         net.do({"wet": "damp"})
 

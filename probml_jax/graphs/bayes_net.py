@@ -14,6 +14,7 @@ from .._model import AbstractLatentModel
 from .._special import any_in_batch, pairwise_dot, safe_log
 from .._stack import AbstractStack, Stacked
 from .._typing import Flag, PRNGKey, Scalar, Statistics
+from .._validate import check_positive
 from ..conjugate.dirichlet_categorical import DirichletCategorical
 from ..distributions.categorical import Categorical
 from ..inference import ancestral
@@ -188,14 +189,8 @@ class BayesNet(AbstractTableGraph, AbstractLatentModel):
         """
         if estimate not in ("map", "bayes"):
             raise ValueError(f"estimate must be 'map' or 'bayes'; got {estimate!r}.")
-
-        def believe(leaf: AbstractEstimate) -> AbstractEstimate:
-            now = leaf.predictive()
-            prior = DirichletCategorical(jnp.full_like(now.probs, concentration))
-            after = prior.absorb(now.probs, now)
-            return MAP(after.mode(), prior) if estimate == "map" else Bayes(after, prior)
-
-        return self._replaced(self.parents, tuple(Stacked(stack.map(believe)) for stack in self.tables))
+        check_positive("concentration", concentration)
+        return self._replaced(self.parents, _believing(self.tables, concentration, estimate == "bayes"))
 
     # -------------------------------------------------------------------------------------- learning
 
@@ -245,3 +240,18 @@ class BayesNet(AbstractTableGraph, AbstractLatentModel):
     def degenerate(self) -> Flag:
         """Never: a zero probability is a fair estimate."""
         return jnp.array(False)
+
+
+@eqx.filter_jit
+def _believing(
+    tables: tuple[AbstractStack, ...], concentration: float | Array, keep_posterior: bool
+) -> tuple[AbstractStack, ...]:
+    """Every row of every table under a symmetric Dirichlet prior."""
+
+    def believe(leaf: AbstractEstimate) -> AbstractEstimate:
+        now = leaf.predictive()
+        prior = DirichletCategorical(jnp.full_like(now.probs, concentration))
+        after = prior.absorb(now.probs, now)
+        return Bayes(after, prior) if keep_posterior else MAP(after.mode(), prior)
+
+    return tuple(Stacked(stack.map(believe)) for stack in tables)
