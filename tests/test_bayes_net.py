@@ -218,6 +218,8 @@ def test_bad_questions_and_data():
         pml.fit(net, jnp.full((5, 4), 2))
     with pytest.raises(ValueError, match="estimate must be"):
         net.with_prior(1.0, "median")
+    with pytest.raises(ValueError, match="concentration must be positive"):
+        net.with_prior(-1.0)
     with pytest.raises(ValueError, match="'wet' has no state 'damp'"):
         net.do({"wet": "damp"})
 
@@ -229,3 +231,11 @@ def test_rows_of_evidence_are_a_vmap():
     found = jax.vmap(net.marginals_from_array)(rows)
     assert found["rain"].shape == (30, 2)
     np.testing.assert_allclose(found["rain"].sum(1), 1, rtol=1e-10)
+
+
+def test_a_network_with_zeros_learns_under_a_prior():
+    net = _sprinkler()  # dry grass is certain without sprinkler and rain
+    rows = net.sample(jr.key(0), 50).at[::3, 1].set(-1)
+    fitted = pml.fit(net.with_prior(1.5), rows, max_steps=20)
+    fitted.raise_if_failed()
+    assert (fitted.model.table("wet") > 0).all()

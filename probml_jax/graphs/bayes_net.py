@@ -14,6 +14,7 @@ from .._model import AbstractLatentModel
 from .._special import any_in_batch, pairwise_dot, safe_log
 from .._stack import AbstractStack, Stacked
 from .._typing import Flag, PRNGKey, Scalar, Statistics
+from .._validate import check_positive
 from ..conjugate.dirichlet_categorical import DirichletCategorical
 from ..distributions.categorical import Categorical
 from ..inference import ancestral
@@ -180,20 +181,16 @@ class BayesNet(AbstractTableGraph, AbstractLatentModel):
         return BayesNet(by_name, dict(zip(names, tables, strict=True)), states)
 
     def with_prior(self, concentration: float | Array = 1.0, estimate: str = "map") -> Self:
-        """The same network whose tables are learned under a symmetric Dirichlet prior.
+        """A network to start from whose tables are learned under a symmetric Dirichlet prior.
 
+        The tables there are count as one observation per row, so that zeros do not contradict the prior.
         `estimate="map"` looks for the mode of the posterior (smoothing by `concentration - 1` counts per state);
         `"bayes"` keeps the posterior: `fit` is then variational Bayes and queries use posterior means.
         """
         if estimate not in ("map", "bayes"):
             raise ValueError(f"estimate must be 'map' or 'bayes'; got {estimate!r}.")
-
-        def believe(leaf: AbstractEstimate) -> AbstractEstimate:
-            now = leaf.predictive()
-            prior = DirichletCategorical(jnp.full_like(now.probs, concentration))
-            return MAP(now, prior) if estimate == "map" else Bayes(prior.absorb(now.probs, now), prior)
-
-        return self._replaced(self.parents, tuple(Stacked(stack.map(believe)) for stack in self.tables))
+        check_positive("concentration", concentration)
+        return self._replaced(self.parents, _believing(self.tables, concentration, estimate == "bayes"))
 
     # -------------------------------------------------------------------------------------- learning
 
@@ -203,15 +200,15 @@ class BayesNet(AbstractTableGraph, AbstractLatentModel):
 
     def e_step(self, data: Int[Array, "n v"], weights: Float[Array, "n"]) -> tuple[Statistics, Scalar]:
         tables = self.expected_log_tables()
-        each = lambda rows, tables: jax.vmap(lambda row: self._log_mass(tables, row))(rows)
 
         def expected(rows: Array, share: Array) -> tuple[tuple[Array, ...], Array]:
-            value, counts = jax.value_and_grad(lambda tables: pairwise_dot(share, each(rows, tables)))(tables)
+            total = lambda tables: pairwise_dot(share, jax.vmap(lambda row: self._summed(tables, row))(rows))
+            value, counts = jax.value_and_grad(total)(tables)
             return counts, value
 
         def counted(rows: Array, share: Array) -> tuple[tuple[Array, ...], Array]:
             found = [ancestral.counts(rows, share, s, t.shape) for s, t in zip(self.scopes, tables, strict=True)]
-            return tuple(found), pairwise_dot(share, each(rows, tables))
+            return tuple(found), pairwise_dot(share, jax.vmap(lambda row: self._looked_up(tables, row))(rows))
 
         def one_block(rows: Array, share: Array) -> tuple[tuple[Array, ...], Array]:
             if not self.is_affordable():
@@ -243,3 +240,18 @@ class BayesNet(AbstractTableGraph, AbstractLatentModel):
     def degenerate(self) -> Flag:
         """Never: a zero probability is a fair estimate."""
         return jnp.array(False)
+
+
+@eqx.filter_jit
+def _believing(
+    tables: tuple[AbstractStack, ...], concentration: float | Array, keep_posterior: bool
+) -> tuple[AbstractStack, ...]:
+    """Every row of every table under a symmetric Dirichlet prior."""
+
+    def believe(leaf: AbstractEstimate) -> AbstractEstimate:
+        now = leaf.predictive()
+        prior = DirichletCategorical(jnp.full_like(now.probs, concentration))
+        after = prior.absorb(now.probs, now)
+        return Bayes(after, prior) if keep_posterior else MAP(after.mode(), prior)
+
+    return tuple(Stacked(stack.map(believe)) for stack in tables)

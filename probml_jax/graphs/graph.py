@@ -264,14 +264,21 @@ class AbstractGraph(eqx.Module):
         """Exact independent samples of all variables given evidence; -1 if it is contradictory."""
         return self._draw(key, self.evidence_row(evidence), self.plan(max_bytes), num_samples)
 
+    def _summed(self, tables: tuple[Array, ...], row: Int[Array, "v"]) -> Scalar:
+        """The log of the sum of all products of tables that agree with a row."""
+        return elimination.log_partition(self.plan(MAX_BYTES), tables, self.evidence_potentials(row))
+
+    def _looked_up(self, tables: tuple[Array, ...], row: Int[Array, "v"]) -> Scalar:
+        """The same for a row without unknown entries; NaN for others."""
+        score = elimination.score(self.structure, tables, self.evidence_potentials(row), jnp.maximum(row, 0))
+        return jnp.where(jnp.any(row == -1), jnp.nan, score)
+
     def _log_mass(self, tables: tuple[Array, ...], row: Int[Array, "v"]) -> Scalar:
-        """The log of the sum of all products that agree with a row: a lookup unless some row has an unknown entry."""
-        unary = self.evidence_potentials(row)
-        unknown = any_in_batch(jnp.any(row == -1))
-        lookup = lambda: elimination.score(self.structure, tables, unary, jnp.maximum(row, 0))
+        """A lookup, unless some row of the batch has an unknown entry."""
         if not self.is_affordable():  # complete rows need no elimination; others are refused where they can be seen
-            return jnp.where(jnp.any(row == -1), jnp.nan, lookup())
-        return jax.lax.cond(unknown, lambda: elimination.log_partition(self.plan(MAX_BYTES), tables, unary), lookup)
+            return self._looked_up(tables, row)
+        unknown = any_in_batch(jnp.any(row == -1))
+        return jax.lax.cond(unknown, lambda: self._summed(tables, row), lambda: self._looked_up(tables, row))
 
     def is_affordable(self) -> bool:
         """Whether exact inference stays within the default budget."""

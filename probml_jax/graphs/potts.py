@@ -214,9 +214,10 @@ def ising_grid(
     1.8201
     """
     spins = jnp.array([-1.0, 1.0])
+    both = None
     if field is not None:
-        field = as_float(field, "field")
-        check_shape("field", field, (height, width))
-        field = field[:, :, None] * spins.astype(field.dtype).reshape(1, 1, 2)
-    field, coupling = _field(height, width, 2, field, coupling)
-    return PottsGrid(field, coupling, jnp.outer(spins, spins).astype(field.dtype))
+        one = jnp.asarray(as_float(field, "field"))
+        check_shape("field", one, (height, width))
+        both = one[:, :, None] * spins.astype(one.dtype).reshape(1, 1, 2)
+    both, coupling = _field(height, width, 2, both, coupling)
+    return PottsGrid(both, coupling, jnp.outer(spins, spins).astype(both.dtype))
