@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+from threadpoolctl import threadpool_limits
 
 
 @dataclasses.dataclass(frozen=True)
@@ -15,8 +16,17 @@ class Timing:
     run: float
 
 
-def measure(function: Callable[[], Any], repeats: int = 5) -> Timing:
-    """Seconds of the first call (compilation included) and the median of the later ones."""
+def measure(function: Callable[[], Any], repeats: int = 5, blas_threads: int | None = None) -> Timing:
+    """Seconds of the first call (compilation included) and the median of the later ones.
+
+    `blas_threads` limits the threads of BLAS libraries meanwhile: programs of XLA that factorize large matrices run
+    beside the threads of the library that does it, and both lose.
+    """
+    with threadpool_limits(blas_threads, user_api="blas"):
+        return _measure(function, repeats)
+
+
+def _measure(function: Callable[[], Any], repeats: int) -> Timing:
     started = time.perf_counter()
     jax.block_until_ready(function())
     first = time.perf_counter() - started

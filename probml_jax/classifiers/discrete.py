@@ -58,7 +58,7 @@ def _family(recipe: Recipe, events, features, ys, weights, num_classes, *options
 def _compiled_family(recipe, events, features, ys, weights, groups, num_classes, *options):
     estimate, prior, class_prior, class_smoothing = options
     known = jnp.where(ys >= 0, weights, 0)
-    start = describe_labelled(features, ys, known, num_classes)
+    start = describe_labelled(features, ys, known, num_classes, sample=estimate == "ml")
     stack = family_leaves(recipe, start, events, estimate, prior)
     leaf = class_leaf(class_prior, class_smoothing, estimate, num_classes, features.dtype)
     return counted(GenerativeClassifier(leaf, stack), events, ys, known, groups)
@@ -124,18 +124,7 @@ def multinomial_naive_bayes(
     check_every_class(ys, weights, num_classes, 1)
     shares = xs / jnp.maximum(jnp.sum(xs, axis=1, keepdims=True), 1)
     prior = conjugate.DirichletMultinomial(_concentration(xs.shape[1:], smoothing, how, xs.dtype), None)
-    return _family(
-        multinomials,
-        xs,
-        shares,
-        ys,
-        weights,
-        num_classes,
-        how,
-        prior,
-        class_prior,
-        class_smoothing,
-    )
+    return _family(multinomials, xs, shares, ys, weights, num_classes, how, prior, class_prior, class_smoothing)
 
 
 def poisson_naive_bayes(
@@ -161,18 +150,7 @@ def poisson_naive_bayes(
     weights = weights.astype(xs.dtype)
     check_counts("xs", xs)
     check_every_class(ys, weights, num_classes, 1)
-    return _family(
-        poissons,
-        xs,
-        xs,
-        ys,
-        weights,
-        num_classes,
-        estimate,
-        prior,
-        class_prior,
-        class_smoothing,
-    )
+    return _family(poissons, xs, xs, ys, weights, num_classes, estimate, prior, class_prior, class_smoothing)
 
 
 def categorical_naive_bayes(
@@ -205,18 +183,7 @@ def categorical_naive_bayes(
     check_every_class(ys, weights, num_classes, 1)
     features, prior = _categories(xs, sizes, smoothing, how, dtype)
     recipe = categoricals(xs.shape[1], max(sizes))
-    return _family(
-        recipe,
-        xs,
-        features,
-        ys,
-        weights,
-        num_classes,
-        how,
-        prior,
-        class_prior,
-        class_smoothing,
-    )
+    return _family(recipe, xs, features, ys, weights, num_classes, how, prior, class_prior, class_smoothing)
 
 
 def _as_categories(xs: Any, num_categories: int | Sequence[int] | None) -> tuple[Array, tuple[int, ...]]:
@@ -336,13 +303,11 @@ def _column_leaves(kind, part, sizes, ys, weights, num_classes, smoothing, floor
     dtype = weights.dtype
     if kind == "categorical":
         features, prior = _categories(part, sizes, smoothing, "map", dtype)
-        recipe, start = (
-            categoricals(part.shape[1], max(sizes)),
-            describe_labelled(features, ys, weights, num_classes),
-        )
+        start = describe_labelled(features, ys, weights, num_classes, sample=False)
+        recipe = categoricals(part.shape[1], max(sizes))
         return family_leaves(recipe, start, part, "map", prior)
     table = as_table(part).astype(dtype)
-    start = describe_labelled(table, ys, weights, num_classes)
+    start = describe_labelled(table, ys, weights, num_classes, sample=False)
     if kind == "gaussian":
         return gaussian_leaves(start, table, "diagonal", "ml", None, floor)
     if kind == "poisson":

@@ -41,7 +41,7 @@ def gaussian_classifier(
     - `shrinkage`: in [0, 1], moves full covariances towards $\bar\sigma^2 I$; "auto" chooses it for each class by
       Ledoit and Wolf (2004) on standardized features. A point estimate ("ml") only.
     - `unbiased`: divide scatters by $n - 1$ (or, shared, by $n$ less the number of classes) instead of $n$.
-    - `floor`: smallest variance, relative to each column's.
+    - `floor`: smallest variance, relative to each column's (as some ten thousand rows show it).
     - `weights`: real sample weights.
 
     Exact when labels are known and nothing is missing; NaN entries of "diagonal" and "spherical" classes too. Otherwise
@@ -71,7 +71,7 @@ def gaussian_classifier(
 def _gaussian(xs, ys, weights, groups, num_classes, covariance, estimate, *options) -> GenerativeClassifier:
     prior, class_prior, smoothing, shrinkage, unbiased, floor = options
     known = jnp.where(ys >= 0, weights, 0)
-    start = describe_labelled(xs, ys, known, num_classes)
+    start = describe_labelled(xs, ys, known, num_classes, sample=estimate == "ml")
     stack = gaussian_leaves(start, xs, covariance, estimate, prior, floor)
     leaf = class_leaf(class_prior, smoothing, estimate, num_classes, xs.dtype)
     found = counted(GenerativeClassifier(leaf, stack), xs, ys, known, groups)

@@ -13,6 +13,7 @@ from ..inference import seeding
 from ..inference.blocks import block_size, pooled
 
 _LLOYD_STEPS = 5
+_SAMPLE = 8192
 
 
 class Start(NamedTuple):
@@ -78,10 +79,11 @@ def describe(
 
 
 def describe_labelled(
-    xs: Float[Array, "n d"], labels: Int[Array, "n"], weights: Float[Array, "n"], num_classes: int
+    xs: Float[Array, "n d"], labels: Int[Array, "n"], weights: Float[Array, "n"], num_classes: int, *, sample: bool
 ) -> Start:
     """The same when it is known whose each row is (-1: nobody's). Within classes only variances are looked at: what is
-    learned from labels does not depend on where it starts."""
+    learned from labels does not depend on where it starts. With `sample` some ten thousand rows have to do: enough to
+    centre on, and to know the scale of a column."""
     known = labels[None, :] == jnp.arange(num_classes, dtype=labels.dtype)[:, None]
     shares = known * weights[None, :]
     counts = jnp.sum(shares, axis=1)
@@ -95,8 +97,10 @@ def describe_labelled(
         whose = jnp.concatenate([weights[None, :], known.T * weights[None, :]])
         return matmul(whose, jnp.concatenate([seen.astype(xs.dtype), delta, delta**2], axis=1))
 
-    block = block_size(xs, xs.shape[0])
-    mass, first, second = jnp.split(pooled(sums, (xs, known.T), weights, block), 3, axis=1)
+    some_rows = slice(None, None, max(1, xs.shape[0] // _SAMPLE) if sample else 1)
+    looked_at = (xs[some_rows], known.T[some_rows])
+    block = block_size(looked_at[0], looked_at[0].shape[0])
+    mass, first, second = jnp.split(pooled(sums, looked_at, weights[some_rows], block), 3, axis=1)
     means = first / jnp.where(mass > 0, mass, 1)
     loc, centers = means[0], jnp.where(mass[1:] > 0, means[1:], means[:1])
     variance = jnp.maximum(second[0] / jnp.where(mass[0] > 0, mass[0], 1) - loc**2, 0)
