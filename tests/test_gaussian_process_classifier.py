@@ -11,7 +11,7 @@ from scipy.stats import norm
 
 import probml_jax as pml
 from probml_jax.gaussian_processes import GaussianProcessClassifier, kernels
-from probml_jax.gaussian_processes.averages import expected_sigmoid, expected_softmax
+from probml_jax.inference.averages import expected_sigmoid, expected_softmax
 
 
 def _data(num_classes=2, n=30):

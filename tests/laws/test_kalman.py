@@ -389,7 +389,7 @@ def _long(dtype, radius, t=300):
     return system, jnp.asarray(rng.normal(size=(t, 2)), dtype)
 
 
-@pytest.mark.parametrize("radius", [0.5, 0.99, 1.0])
+@pytest.mark.parametrize("radius", [0.99, *[pytest.param(r, marks=pytest.mark.thorough) for r in (0.5, 1.0)]])
 def test_settled_covariances_are_those_of_all_steps(radius):
     """A missing step after the end sends the same series through the recursion that takes every step."""
     system, y = _long("float64", radius)
