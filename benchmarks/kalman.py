@@ -106,11 +106,11 @@ def _dynamax(system: kalman.System, y: jax.Array) -> list:
     ]
 
 
-def many_series(n: int = 1_000, t: int = 200) -> list[Row]:
-    system = _system("float64")
+def many_series(dtype: str, n: int = 1_000, t: int = 200) -> list[Row]:
+    system = _system(dtype)
     ys = jax.jit(jax.vmap(lambda key: kalman.simulate(key, system, t)[1]))(jr.split(jr.key(0), n))
-    data, size = np.asarray(ys), f"{n:,} series of T={t}, float64"
-    peer = _peer(system, data[0])
+    data, size = np.asarray(ys, np.float64), f"{n:,} series of T={t}, {dtype}"
+    peer = _peer(_system("float64"), data[0])
 
     def loop(question):
         for one in data:
@@ -127,10 +127,10 @@ def many_series(n: int = 1_000, t: int = 200) -> list[Row]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             other = measure(lambda theirs=theirs: loop(theirs), 2)
-        target = 20 if name == "filter" else None
+        target = 20 if dtype == "float32" else None
         rows.append(Row(f"Kalman {name}, {size}", "statsmodels", other.run, mine.run, mine.first, target))
     return rows
 
 
 def rows(data_dir=None) -> list[Row]:
-    return [*one_series(), *many_series()]
+    return [*one_series(), *many_series("float32"), *many_series("float64")]
