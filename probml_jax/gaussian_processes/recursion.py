@@ -6,7 +6,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._linalg import symmetric
-from .._typing import Scalar
+from .._special import any_in_batch
+from .._typing import Flag, Scalar
 from ..inference import kalman
 from ..inference.small import apply, congruence, identity, over_time, solve, times, turned
 from .composition import AbstractKernel
@@ -31,10 +32,15 @@ def _system(form: Markov, sorted_inputs: Float[Array, "n"], noise: Float[Array, 
 
 def log_density(kernel: AbstractKernel, xs: Array, residual: Array, noise: Array, parallel: bool) -> Scalar:
     """The log density of observations at inputs in any order; NaN is missing. $O(n)$ after sorting."""
-    form = markov(kernel)
-    order = jnp.argsort(xs[:, 0])
-    system = _system(form, xs[order, 0], noise[order])
-    return kalman.log_likelihood(system, residual[order, None], parallel=parallel)
+    given = (xs[:, 0], residual, noise)
+    by_input = lambda arrays: jax.tree_util.tree_map(lambda a: a[jnp.argsort(arrays[0])], arrays)
+    at, residual, noise = jax.lax.cond(_unordered(xs), by_input, lambda arrays: arrays, given)
+    return kalman.log_likelihood(_system(markov(kernel), at, noise), residual[:, None], parallel=parallel)
+
+
+def _unordered(xs: Array) -> Flag:
+    """Whether inputs have to be sorted, which costs more than all the rest."""
+    return any_in_batch(jnp.any(jnp.diff(jax.lax.stop_gradient(xs[:, 0])) < 0))
 
 
 class Recursive(AbstractEvidence):
@@ -119,7 +125,8 @@ class Recursive(AbstractEvidence):
 def conditioned(kernel: AbstractKernel, xs: Array, residual: Array, noise: Array, parallel: bool) -> Recursive:
     """Observations as smoothed states."""
     form = markov(kernel)
-    order = jnp.argsort(xs[:, 0])
+    as_given = lambda at: jnp.arange(at.size, dtype=jnp.argsort(at[:1]).dtype)
+    order = jax.lax.cond(_unordered(xs), jnp.argsort, as_given, xs[:, 0])
     system = _system(form, xs[order, 0], noise[order])
     y = residual[order, None]
     filtered, smoothed = (run(system, y, parallel=parallel) for run in (kalman.filter, kalman.smooth))

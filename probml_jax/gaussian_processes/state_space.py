@@ -38,16 +38,27 @@ def markov(kernel: AbstractKernel) -> Markov | None:
 # ---------------------------------------------------------------------------------------------- Matern
 
 
-def _gamma_integral(order: int, u: Array) -> Array:
-    r"""$\int_0^u s^k e^{-2s}\,ds = k!/2^{k+1}\,P(k+1, 2u)$, to full relative precision for small steps too."""
-    a, v = order + 1, 2 * u
+_TERMS = 28  # of a series at 4
+
+
+def _gamma_integrals(count: int, u: Array, decay: Array) -> list[Array]:
+    r"""$\int_0^u s^k e^{-2s}\,ds = k!/2^{k+1}\,P(k+1, 2u)$ for k below `count`, to full relative precision for small
+    steps too: the highest by a series (or, for long steps, its complement), the others by $P(a, v) = P(a+1, v) +
+    v^a e^{-v}/a!$, which only adds. `decay` is $e^{-2u}$."""
+    v = 2 * u
     near = v < 4
     small, large = jnp.where(near, v, 1), jnp.where(near, 4, v)
-    series = sum(small**m * (math.gamma(a + 1) / math.gamma(a + m + 1)) for m in range(28))
-    series = small**a / math.gamma(a + 1) * series
-    rest = sum(large**m / math.factorial(m) for m in range(a))
-    share = jnp.where(near, jnp.exp(-small) * series, 1 - jnp.exp(-large) * rest)
-    return math.factorial(order) / 2**a * share
+    series = jnp.zeros_like(v)
+    for m in reversed(range(_TERMS)):
+        series = series * small + math.gamma(count + 1) / math.gamma(count + m + 1)
+    series = small**count / math.gamma(count + 1) * series
+    rest = sum(large**m / math.factorial(m) for m in range(count))
+    share = jnp.where(near, decay * series, 1 - decay * rest)
+    shares = [share]
+    for a in range(count - 1, 0, -1):
+        share = share + v**a * decay / math.factorial(a)
+        shares.append(share)
+    return [math.factorial(k) / 2 ** (k + 1) * share for k, share in enumerate(reversed(shares))]
 
 
 def _matern(rate: Array, response: np.ndarray, drift: np.ndarray, power: float) -> Markov:
@@ -60,8 +71,8 @@ def _matern(rate: Array, response: np.ndarray, drift: np.ndarray, power: float) 
     dtype = rate.dtype
     pairs = [[[(a, b) for a in range(p) for b in range(p)] for _ in range(p)] for _ in range(p)]
 
-    def noise(u):
-        integrals = [_gamma_integral(k, u) for k in range(2 * p - 1)]
+    def noise(u, decay):
+        integrals = _gamma_integrals(2 * p - 1, u, decay)
         entry = lambda i, j: (
             power
             * sum(
@@ -76,7 +87,8 @@ def _matern(rate: Array, response: np.ndarray, drift: np.ndarray, power: float) 
         u = rate * dt
         wide = lambda m: jnp.asarray(m, dtype).reshape(p, p, *[1] * u.ndim)
         steps = [wide(np.linalg.matrix_power(nilpotent, m) / math.factorial(m)) * u[None, None] ** m for m in range(p)]
-        return jnp.exp(-u)[None, None] * sum(steps[1:], steps[0] * jnp.ones_like(u)[None, None]), noise(u)
+        once = jnp.exp(-u)
+        return once[None, None] * sum(steps[1:], steps[0] * jnp.ones_like(u)[None, None]), noise(u, once**2)
 
     whole = [math.factorial(k) / 2 ** (k + 1) for k in range(2 * p - 1)]
     at_rest = np.array(
