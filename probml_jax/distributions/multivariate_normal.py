@@ -256,8 +256,9 @@ def _direct_quadratic(loc, whiten, center, x):
 
 @jax.checkpoint
 def _whitened_quadratic(loc, whiten, center, x):
-    """Whitened about the events' common centre: under vmap over events and members a single matrix product."""
-    y = matmul(whiten, x - center) - matmul(whiten, loc - center)
+    """Whitened about the events' common centre: under vmap over events and members a single matrix product, with the
+    coordinates of an event next to each other."""
+    y = matmul(x - center, whiten.T) - matmul(loc - center, whiten.T)
     return -0.5 * jnp.sum(y * y)
 
 
