@@ -15,6 +15,13 @@ from .evidence import AbstractEvidence, LeaveOneOut, without_own
 from .state_space import Markov, markov
 
 
+def _form(kernel: AbstractKernel) -> Markov:
+    form = markov(kernel)
+    if form is None:
+        raise ValueError(f"{type(kernel).__name__} has no state-space form.")
+    return form
+
+
 def _system(form: Markov, sorted_inputs: Float[Array, "n"], noise: Float[Array, "n"]) -> kalman.System:
     """The kernel's process at ordered inputs."""
     p = form.emission.shape[0]
@@ -35,7 +42,7 @@ def log_density(kernel: AbstractKernel, xs: Array, residual: Array, noise: Array
     given = (xs[:, 0], residual, noise)
     by_input = lambda arrays: jax.tree_util.tree_map(lambda a: a[jnp.argsort(arrays[0])], arrays)
     at, residual, noise = jax.lax.cond(_unordered(xs), by_input, lambda arrays: arrays, given)
-    return kalman.log_likelihood(_system(markov(kernel), at, noise), residual[:, None], parallel=parallel)
+    return kalman.log_likelihood(_system(_form(kernel), at, noise), residual[:, None], parallel=parallel)
 
 
 def _unordered(xs: Array) -> Flag:
@@ -57,7 +64,7 @@ class Recursive(AbstractEvidence):
 
     def _states(self, kernel: AbstractKernel, xs: Array) -> tuple[Array, Array]:
         """Moments of the state at new inputs: a step from the filtered left, and one back from the smoothed right."""
-        form = markov(kernel)
+        form = _form(kernel)
         times_seen, at = self.xs[self.order, 0], xs[:, 0]
         n, p = times_seen.shape[0], form.emission.shape[0]
         right = jnp.searchsorted(times_seen, at, side="right")
@@ -90,10 +97,10 @@ class Recursive(AbstractEvidence):
         return conditioned(kernel, xs, residual, noise, self.parallel)
 
     def mean(self, kernel: AbstractKernel, xs: Array) -> Float[Array, "m"]:
-        return jnp.matmul(self._states(kernel, xs)[0], markov(kernel).emission, precision="highest")
+        return jnp.matmul(self._states(kernel, xs)[0], _form(kernel).emission, precision="highest")
 
     def variance(self, kernel: AbstractKernel, xs: Array) -> Float[Array, "m"]:
-        form = markov(kernel)
+        form = _form(kernel)
         spread = self._states(kernel, xs)[1]
         seen = jnp.einsum("p,mpq,q->m", form.emission, spread, form.emission, precision="highest")
         return jnp.maximum(seen, 0) + form.nugget
@@ -109,7 +116,7 @@ class Recursive(AbstractEvidence):
 
     def leave_one_out(self, kernel: AbstractKernel) -> LeaveOneOut:
         """What the smoother says of an input, less what the observation itself said of it."""
-        form = markov(kernel)
+        form = _form(kernel)
         back = jnp.argsort(self.order)
         mean = jnp.matmul(self.smoothed[0], form.emission, precision="highest")[back]
         spread = jnp.einsum("p,npq,q->n", form.emission, self.smoothed[1], form.emission, precision="highest")[back]
@@ -124,7 +131,7 @@ class Recursive(AbstractEvidence):
 @eqx.filter_jit
 def conditioned(kernel: AbstractKernel, xs: Array, residual: Array, noise: Array, parallel: bool) -> Recursive:
     """Observations as smoothed states."""
-    form = markov(kernel)
+    form = _form(kernel)
     as_given = lambda at: jnp.arange(at.size, dtype=jnp.argsort(at[:1]).dtype)
     order = jax.lax.cond(_unordered(xs), jnp.argsort, as_given, xs[:, 0])
     system = _system(form, xs[order, 0], noise[order])

@@ -111,7 +111,7 @@ class GaussianProcess(AbstractModel):
         """Each observation predicted from all others, from one factorization: Rasmussen and Williams, section 5.4.2."""
         if self.evidence is None:
             raise ValueError("leave_one_out needs observations: condition the process first.")
-        return _leave_one_out(self)
+        return _leave_one_out(self, self.evidence)
 
     def log_prob(self, datum: Data) -> Scalar:
         r"""$\log p(y)$ of noisy observations `(x, y)` together, given what the process has seen."""
@@ -217,6 +217,6 @@ def _sample(gp: GaussianProcess, key: PRNGKey, x: Array) -> Array:
 
 
 @eqx.filter_jit
-def _leave_one_out(gp: GaussianProcess) -> LeaveOneOut:
-    found = gp.evidence.leave_one_out(gp.kernel)
-    return found._replace(mean=found.mean + gp._prior_mean(gp.evidence.xs))
+def _leave_one_out(gp: GaussianProcess, evidence: AbstractEvidence) -> LeaveOneOut:
+    found = evidence.leave_one_out(gp.kernel)
+    return found._replace(mean=found.mean + gp._prior_mean(evidence.xs))
