@@ -1,15 +1,12 @@
 """The CRF against CRFsuite: the same features, the same objective, the same optimum."""
 
-import os
-import pathlib
-
 import numpy as np
 import pytest
+from shared_data import shared_file
 
 import probml_jax as pml
 
 pycrfsuite = pytest.importorskip("pycrfsuite")
-DATA = pathlib.Path(os.environ.get("PROBML_JAX_DATA", pathlib.Path(__file__).parents[3] / "shared" / "data"))
 
 
 def _crfsuite(features, labels, path, c2):
@@ -46,12 +43,11 @@ def test_the_same_optimum_on_made_up_sentences(tmp_path):
     assert found == paths
 
 
-@pytest.mark.skipif(not (DATA / "conll2000").exists(), reason="CoNLL-2000 is not here and may not be shipped")
 def test_the_same_optimum_on_chunking(tmp_path):
     from benchmarks.crf import features as templates
     from benchmarks.crf import read
 
-    sentences = read(DATA / "conll2000" / "train.txt")[:200]
+    sentences = read(shared_file("conll2000/train.txt"))[:200]
     features, labels = [templates(s) for s in sentences], [[token[2] for token in s] for s in sentences]
     loss, paths = _crfsuite(features, labels, tmp_path / "model", 1.0)
     ours, found = _ours(features, labels, 1.0)
