@@ -284,6 +284,7 @@ def test_training_reaches_a_point_without_slope_in_any_form_of_the_data():
     np.testing.assert_allclose(one - plain.model.log_prior(), jnp.sum(weights * each), rtol=1e-12)
 
 
+@pytest.mark.thorough
 def test_mini_batches_from_buckets_approach_the_optimum():
     data = bucket(_task(), 3)
     best = pml.fit(_model(), data, pml.LBFGS(), max_steps=200).final_objective
