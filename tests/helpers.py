@@ -362,6 +362,23 @@ def _regression(dtype):
 
 
 # every family, and every kind of leaf under some family: laws over all combinations would compile for half an hour
+
+
+def _classes(build, **options):
+    """A classifier whose data lack some labels and, where it can do without them, some features."""
+
+    def make(dtype):
+        rng = np.random.default_rng(0)
+        ys = np.arange(60) % 3
+        xs = rng.normal(size=(60, 2)) + 2.5 * np.array([[0, 0], [1, 0], [0, 1]])[ys]
+        xs[::7, 0] = np.nan
+        some = np.where(rng.uniform(size=60) < 0.4, -1, ys)
+        whole = jnp.asarray(np.nan_to_num(xs), dtype)
+        return build(whole, jnp.asarray(ys), **options), (jnp.asarray(xs, dtype), jnp.asarray(some))
+
+    return make
+
+
 MODELS = {
     "gaussian_mixture_full_ml": _gaussian("full", "ml"),
     "gaussian_mixture_full_bayes": _gaussian("full", "bayes"),
@@ -387,6 +404,9 @@ MODELS = {
     "gaussian_hmm": _hmm,
     "categorical_hmm_bayes": _symbol_hmm,
     "markov_chain": _gapped_chain,
+    "lda_semi_supervised": _classes(pml.classifiers.lda),
+    "qda_semi_supervised_map": _classes(pml.classifiers.qda, estimate="map", smoothing=1.0),
+    "naive_bayes_semi_supervised_bayes": _classes(pml.classifiers.gaussian_naive_bayes, estimate="bayes"),
     "bayes_net": _network,
     "bayes_net_bayes": lambda dtype: _network(dtype, "bayes"),
     "linear_dynamical_system": _dynamics,
