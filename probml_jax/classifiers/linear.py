@@ -86,7 +86,7 @@ class AbstractLinearClassifier(AbstractAuditedModel):
     def _wrong(self, data: Data, weights: Float[Array, "n"]) -> Int[Array, ""]:
         xs, ys = data
         scores = self.scores(xs)
-        chosen = ys[None, :] == jnp.arange(self.num_classes, dtype=ys.dtype)[:, None]
+        chosen = softmax.chosen(scores, ys)
         own = jnp.sum(jnp.where(chosen, scores, 0), axis=0)
         rival = jnp.max(jnp.where(chosen, -jnp.inf, scores), axis=0)
         return jnp.sum((own <= rival) & (ys >= 0) & (weights > 0))

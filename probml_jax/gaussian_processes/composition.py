@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Shaped
 
 from .._constraint import fixed, network, param, positive
+from .._linalg import symmetric
 from .._typing import Scalar
 from .._validate import as_float, check_positive
 
@@ -57,11 +58,6 @@ def as_kernel(value: Any) -> AbstractKernel:
     return value if isinstance(value, AbstractKernel) else Constant(value)
 
 
-def symmetrized(a: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """The mean of a matrix and its transpose."""
-    return 0.5 * (a + a.T)
-
-
 class AbstractPairKernel(AbstractKernel):
     """A kernel that is only given on one pair: matrices are a `vmap` of it. The base for kernels of your own.
 
@@ -76,7 +72,7 @@ class AbstractPairKernel(AbstractKernel):
         return jax.vmap(lambda x: jax.vmap(lambda z: self(x, z))(zs))(xs)
 
     def gram(self, xs: Inputs) -> Float[Array, "n n"]:
-        return symmetrized(self.cross(xs, xs))
+        return symmetric(self.cross(xs, xs))
 
     def diagonal(self, xs: Inputs) -> Float[Array, "n"]:
         return jax.vmap(lambda x: self(x, x))(xs)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._constraint import param, positive
-from .._linalg import matmul
+from .._linalg import matmul, symmetric
 from .._typing import Scalar
 from .._validate import check_positive
 from .composition import AbstractKernel as AbstractKernel
@@ -15,7 +15,7 @@ from .composition import AbstractPairKernel as AbstractPairKernel
 from .composition import ActiveDims as ActiveDims
 from .composition import Constant as Constant
 from .composition import Frozen as Frozen
-from .composition import Inputs, symmetrized
+from .composition import Inputs
 from .composition import Product as Product
 from .composition import Scaled as Scaled
 from .composition import Sum as Sum
@@ -165,7 +165,7 @@ class Linear(AbstractKernel):
         return matmul(xs * (self.variance[None] if self.variance.ndim else self.variance), zs.T)
 
     def gram(self, xs: Inputs) -> Float[Array, "n n"]:
-        return symmetrized(self.cross(xs, xs))
+        return symmetric(self.cross(xs, xs))
 
     def diagonal(self, xs: Inputs) -> Float[Array, "n"]:
         return jnp.sum((self.variance[None] if self.variance.ndim else self.variance) * xs**2, axis=1)
@@ -189,7 +189,7 @@ class Polynomial(AbstractKernel):
         return (matmul(xs, zs.T) + self.offset) ** self.degree
 
     def gram(self, xs: Inputs) -> Float[Array, "n n"]:
-        return symmetrized(self.cross(xs, xs))
+        return symmetric(self.cross(xs, xs))
 
     def diagonal(self, xs: Inputs) -> Float[Array, "n"]:
         return (jnp.sum(xs**2, axis=1) + self.offset) ** self.degree

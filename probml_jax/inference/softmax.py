@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from .._linalg import matmul
 from .._typing import Scalar
@@ -15,11 +15,15 @@ def scores(weights: Float[Array, "c d"], intercept: Float[Array, "c"], xs: Float
     return matmul(weights, xs.T) + intercept[:, None]
 
 
+def chosen(scores: Float[Array, "c n"], labels: Int[Array, "n"]) -> Bool[Array, "c n"]:
+    """Which score is that of the row's label; none where it is -1."""
+    return labels[None, :] == jnp.arange(scores.shape[0], dtype=labels.dtype)[:, None]
+
+
 def log_softmax_of(scores: Float[Array, "c n"], labels: Int[Array, "n"]) -> Float[Array, "n"]:
     """Each row's log-probability of its label; 0 where the label is -1. A mask, not a gather: its gradient is no
     scatter."""
-    chosen = labels[None, :] == jnp.arange(scores.shape[0], dtype=labels.dtype)[:, None]
-    own = jnp.sum(jnp.where(chosen, scores, 0), axis=0)
+    own = jnp.sum(jnp.where(chosen(scores, labels), scores, 0), axis=0)
     return jnp.where(labels < 0, 0, own - jax.nn.logsumexp(scores, axis=0))
 
 
@@ -50,9 +54,9 @@ def _value_and_slope(weights, intercept, xs, labels, shares):
         found = scores(weights, intercept, xs)
         total = jax.nn.logsumexp(found, axis=0)
         counts = jnp.where(labels < 0, 0, shares)
-        chosen = labels[None, :] == jnp.arange(found.shape[0], dtype=labels.dtype)[:, None]
-        value = jnp.sum(counts * (jnp.sum(jnp.where(chosen, found, 0), axis=0) - total))
-        missed = (chosen - jnp.exp(found - total[None, :])) * counts[None, :]
+        own = chosen(found, labels)
+        value = jnp.sum(counts * (jnp.sum(jnp.where(own, found, 0), axis=0) - total))
+        missed = (own - jnp.exp(found - total[None, :])) * counts[None, :]
         return value, matmul(missed, xs), jnp.sum(missed, axis=1)
 
     return pooled(part, (xs, labels), shares, block_size(xs, xs.shape[0]))

@@ -61,17 +61,13 @@ def padded(X: np.ndarray, weights: np.ndarray | None = None) -> tuple[np.ndarray
 def over_rows(function: Callable, model: Any, X: np.ndarray) -> Any:
     """`function(model, rows)`, compiled, with a leading axis of rows in every answer."""
     rows, _ = padded(X)
-    found = _compiled(function, jax.tree_util.tree_map(_on_device, model), jnp.asarray(rows))
+    found = _compiled(function, on_device(model), jnp.asarray(rows))
     return jax.tree_util.tree_map(lambda a: np.asarray(a)[: len(X)], found)
-
-
-def _on_device(leaf: Any) -> Any:
-    return jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf
 
 
 def on_device(model: Any) -> Any:
     """A held model with JAX leaves again; inside of the 64-bit mode."""
-    return jax.tree_util.tree_map(_on_device, model)
+    return jax.tree_util.tree_map(lambda leaf: jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf, model)
 
 
 @eqx.filter_jit
