@@ -12,6 +12,7 @@ from . import conjugate as conjugate
 from . import distributions as distributions
 from . import inference as inference
 from . import mixtures as mixtures
+from ._batches import Batches as Batches
 from ._buckets import Buckets as Buckets
 from ._conditional import AbstractJointModel as AbstractJointModel
 from ._conditional import Conditional as Conditional
@@ -44,18 +45,21 @@ from ._estimate import Frozen as Frozen
 from ._estimate import Known as Known
 from ._estimate import Nested as Nested
 from ._exponential_family import AbstractExponentialFamily as AbstractExponentialFamily
-from ._fit import AbstractMethod as AbstractMethod
-from ._fit import Fit as Fit
-from ._fit import Status as Status
-from ._fit import best_of as best_of
 from ._fit import fit as fit
+from ._method import AbstractAdditiveMethod as AbstractAdditiveMethod
+from ._method import AbstractMethod as AbstractMethod
 from ._model import AbstractAuditedModel as AbstractAuditedModel
 from ._model import AbstractExchangeableModel as AbstractExchangeableModel
 from ._model import AbstractLatentModel as AbstractLatentModel
 from ._model import AbstractModel as AbstractModel
 from ._model import AbstractPreparedModel as AbstractPreparedModel
 from ._model import objective as objective
+from ._outcome import Fit as Fit
+from ._outcome import Status as Status
+from ._outcome import best_of as best_of
 from ._product import Product as Product
+from ._save import load as load
+from ._save import save as save
 from ._stack import AbstractStack as AbstractStack
 from ._stack import Stacked as Stacked
 from ._stack import Tied as Tied
@@ -65,6 +69,7 @@ from .methods import LBFGS as LBFGS
 from .methods import GeneralizedEM as GeneralizedEM
 from .methods import Gradient as Gradient
 from .methods import Newton as Newton
+from .methods import OnlineEM as OnlineEM
 
 __version__ = "0.1.0"
 
@@ -77,9 +82,20 @@ if TYPE_CHECKING:
     from . import graphs as graphs
     from . import selection as selection
     from . import sequences as sequences
+    from . import sharding as sharding
 
 # rooms that are imported when they are first used: `import probml_jax` stays quick
-_LATER = ("classifiers", "decision", "density", "factors", "gaussian_processes", "graphs", "selection", "sequences")
+_LATER = (
+    "classifiers",
+    "decision",
+    "density",
+    "factors",
+    "gaussian_processes",
+    "graphs",
+    "selection",
+    "sequences",
+    "sharding",
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -6,7 +6,6 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
@@ -80,25 +79,3 @@ def bucketed(lengths: Any, max_buckets: int) -> list[np.ndarray]:
     edges = edges[::-1]
     bounds = [(values[a], values[b - 1]) for a, b in itertools.pairwise(edges) if b > a]
     return [np.flatnonzero((lengths >= low) & (lengths <= high)) for low, high in bounds]
-
-
-def draw(data: Data, weights: Float[Array, "n"], key: Array, size: int, function: Callable) -> PyTree:
-    """`function(batch, weights)` of `size` units drawn at random, weighted so that its expectation is the whole.
-
-    From buckets, all units of a batch come from one of them (chosen by its share of the units), so a batch is only as
-    long as its bucket.
-    """
-    which, within = jax.random.split(key)
-    parts = parts_of(data, weights)
-
-    def from_part(part, share):
-        chosen = jax.random.choice(within, share.shape[0], (size,))
-        batch = jax.tree_util.tree_map(lambda a: a[chosen], part)
-        return function(batch, share[chosen] * (weights.shape[0] / size))
-
-    if len(parts) == 1:
-        return from_part(*parts[0])
-    sizes = jnp.asarray([share.shape[0] for _, share in parts], weights.dtype)
-    index = jax.random.categorical(which, jnp.log(sizes))
-    branches = [lambda part=part, share=share: from_part(part, share) for part, share in parts]
-    return jax.lax.switch(index, branches)

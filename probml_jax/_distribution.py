@@ -1,5 +1,6 @@
 """What a distribution is: one event, a log-probability and a sample."""
 
+import functools
 from abc import abstractmethod
 from typing import Self
 
@@ -46,3 +47,12 @@ class AbstractFamily(AbstractDistribution):
     @abstractmethod
     def degenerate(self) -> Flag:
         """Whether this member sits on the edge of its domain (a variance on its floor)."""
+
+
+@functools.singledispatch
+def recenter(old: AbstractFamily, stats: Statistics, new: AbstractFamily) -> Statistics:
+    """Statistics that were taken around `old` as they would be around `new`: what keeps the past of an online method.
+
+    Most families take theirs around nothing; those that center register here.
+    """
+    return stats

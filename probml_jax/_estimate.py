@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from ._conjugate import AbstractConjugatePrior
 from ._constraint import fixed
-from ._distribution import AbstractDistribution, AbstractFamily
+from ._distribution import AbstractDistribution, AbstractFamily, recenter
 from ._model import AbstractLatentModel
 from ._typing import Event, Flag, Scalar, Statistics
 from ._validate import float_dtype
@@ -29,6 +29,10 @@ class AbstractEstimate(eqx.Module):
     @abstractmethod
     def refit(self, stats: Statistics) -> Self:
         """M-step of this leaf: argmax, mode, or conjugate update."""
+
+    @abstractmethod
+    def recenter(self, stats: Statistics, new: Self) -> Statistics:
+        """Statistics taken around this leaf as they would be around `new`, so that both sorts add."""
 
     @abstractmethod
     def log_prior(self) -> Scalar:
@@ -81,6 +85,9 @@ class ML(AbstractEstimate):
     def refit(self, stats: Statistics) -> Self:
         return ML(self.distribution.refit(stats))
 
+    def recenter(self, stats: Statistics, new: Self) -> Statistics:
+        return recenter(self.distribution, stats, new.distribution)
+
     def log_prior(self) -> Scalar:
         return _zero(self.distribution)
 
@@ -113,6 +120,9 @@ class MAP(AbstractEstimate):
         mode = self.prior.absorb(stats, self.distribution).mode()
         return MAP(with_constants_of(mode, self.distribution), self.prior)
 
+    def recenter(self, stats: Statistics, new: Self) -> Statistics:
+        return recenter(self.distribution, stats, new.distribution)
+
     def log_prior(self) -> Scalar:
         return self.prior.log_prob(self.distribution)
 
@@ -144,6 +154,9 @@ class Bayes(AbstractEstimate):
     def refit(self, stats: Statistics) -> Self:
         return Bayes(self.prior.absorb(stats, self.posterior.expected()[0]), self.prior)
 
+    def recenter(self, stats: Statistics, new: Self) -> Statistics:
+        return recenter(self.posterior.expected()[0], stats, new.posterior.expected()[0])
+
     def log_prior(self) -> Scalar:
         return -self.posterior.kl(self.prior)
 
@@ -173,6 +186,9 @@ class Frozen(AbstractEstimate):
 
     def refit(self, stats: Statistics) -> Self:
         return self
+
+    def recenter(self, stats: Statistics, new: Self) -> Statistics:
+        return stats
 
     def log_prior(self) -> Scalar:
         return self.leaf.log_prior()
@@ -204,6 +220,9 @@ class Known(AbstractEstimate):
     def refit(self, stats: Statistics) -> Self:
         return self
 
+    def recenter(self, stats: Statistics, new: Self) -> Statistics:
+        return stats
+
     def log_prior(self) -> Scalar:
         return _zero(self.density)
 
@@ -233,6 +252,9 @@ class Nested(AbstractEstimate):
 
     def refit(self, stats: Statistics) -> Self:
         return Nested(self.model.m_step(stats))
+
+    def recenter(self, stats: Statistics, new: Self) -> Statistics:
+        return self.model.recenter(stats, new.model)
 
     def log_prior(self) -> Scalar:
         return self.model.log_prior()

@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 
 from ._buckets import total
+from ._placed import across
 from ._special import pairwise_dot
 from ._typing import Array, Data, Flag, Float, Scalar, Statistics
 
@@ -46,8 +47,8 @@ class AbstractAuditedModel(AbstractModel):
     """A model whose collapse shows on its data only: `fit` asks once, at the end."""
 
     @abstractmethod
-    def degenerate_on(self, data: Data, weights: Float[Array, "n"]) -> Flag:
-        """Whether these data have no best model of this kind."""
+    def audit(self, data: Data, weights: Float[Array, "n"]) -> Scalar:
+        """How much of these units keeps the model from running away; sums over units. Nothing at all: collapsed."""
 
 
 class AbstractLatentModel(AbstractExchangeableModel):
@@ -60,6 +61,11 @@ class AbstractLatentModel(AbstractExchangeableModel):
     @abstractmethod
     def m_step(self, stats: Statistics) -> Self:
         """The model of the same form that maximizes the expected complete-data objective."""
+
+    @abstractmethod
+    def recenter(self, stats: Statistics, new: Self) -> Statistics:
+        """Statistics of this model's E-step as if they had been taken around `new`: its M-step then finds the same
+        model, and they add to its own."""
 
     @abstractmethod
     def surrogate(self, data: Data, weights: Float[Array, "n"], reference: Self) -> Scalar:
@@ -80,4 +86,4 @@ class AbstractPreparedModel(AbstractLatentModel):
 
 def objective(model: AbstractModel, data: Data, weights: Float[Array, "n"]) -> Scalar:
     """The one line every method climbs."""
-    return model.log_likelihood(data, weights) + model.log_prior()
+    return across(lambda m, part, share: m.log_likelihood(part, share), model, data, weights) + model.log_prior()

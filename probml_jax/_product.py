@@ -50,6 +50,9 @@ class Product(AbstractEstimate):
     def refit(self, stats: Statistics) -> Self:
         return Product(tuple(leaf.refit(part) for leaf, part in self._pairs(stats)))
 
+    def recenter(self, stats: Statistics, new: Self) -> Statistics:
+        return tuple(old.recenter(s, leaf) for old, s, leaf in zip(self.leaves, stats, new.leaves, strict=True))
+
     def log_prior(self) -> Scalar:
         return jnp.sum(jnp.stack([leaf.log_prior() for leaf in self.leaves]))
 

@@ -7,8 +7,11 @@ from collections.abc import Callable, Iterator
 
 
 @contextlib.contextmanager
-def reporter(total: int) -> Iterator[Callable[[int, float], None]]:
-    """Yield `report(steps_done, objective)`."""
+def reporter(total: int, show: bool = True) -> Iterator[Callable[[int, float], None]]:
+    """Yield `report(steps_done, objective)`; one that says nothing unless `show`."""
+    if not show:
+        yield lambda done, value: None
+        return
     try:
         from tqdm.auto import tqdm
     except ImportError:

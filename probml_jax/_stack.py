@@ -36,6 +36,10 @@ class AbstractStack(eqx.Module):
         """M-step of every leaf."""
 
     @abstractmethod
+    def recenter(self, stats: Statistics, new: Self) -> Statistics:
+        """Statistics taken around these leaves as they would be around those of `new`."""
+
+    @abstractmethod
     def log_prior(self) -> Scalar:
         """Summed over leaves."""
 
@@ -90,6 +94,9 @@ class Stacked(AbstractStack):
 
     def refit(self, stats: Statistics) -> Self:
         return Stacked(eqx.filter_vmap(lambda leaf, s: leaf.refit(s))(self.each, stats))
+
+    def recenter(self, stats: Statistics, new: Self) -> Statistics:
+        return eqx.filter_vmap(lambda old, s, leaf: old.recenter(s, leaf))(self.each, stats, new.each)
 
     def log_prior(self) -> Scalar:
         return jnp.sum(self.map(lambda leaf: leaf.log_prior()))
@@ -152,6 +159,10 @@ class Tied(AbstractStack):
         one = jax.tree_util.tree_map(lambda a: a[0], modes)
         mode = with_constants_of(one, self.member(0).distribution)
         return Tied(MAP(eqx.tree_at(lambda d: d.loc, mode, modes.loc), leaf.prior))
+
+    def recenter(self, stats: Statistics, new: Self) -> Statistics:
+        one = lambda k, s: self.member(k).recenter(s, new.member(k))
+        return jax.vmap(one)(jnp.arange(self.size), stats)
 
     def log_prior(self) -> Scalar:
         """Each member's own, less the shared spread's part that it counts again."""

@@ -18,15 +18,20 @@ def is_concrete(*trees: Any) -> bool:
     return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree_util.tree_leaves(trees))
 
 
-def as_float(x: Any, name: str = "array") -> Any:
-    """A floating JAX array; refuses to narrow a float64 array in silence."""
-    if x is None or not (np.isscalar(x) or isinstance(x, (np.ndarray, jax.Array, list, tuple, np.generic))):
-        return x
+def check_not_narrowed(name: str, x: Any) -> None:
+    """Raise `TypeError` for a float64 NumPy array when JAX would make float32 of it."""
     if isinstance(x, np.ndarray) and x.ndim > 0 and x.dtype == np.float64 and not jax.config.jax_enable_x64:
         raise TypeError(
             f"{name} is a float64 array but 64-bit mode is off, so it would be narrowed to float32. "
             f"Pass {name}.astype('float32'), or call jax.config.update('jax_enable_x64', True) first."
         )
+
+
+def as_float(x: Any, name: str = "array") -> Any:
+    """A floating JAX array; refuses to narrow a float64 array in silence."""
+    if x is None or not (np.isscalar(x) or isinstance(x, (np.ndarray, jax.Array, list, tuple, np.generic))):
+        return x
+    check_not_narrowed(name, x)
     x = jnp.asarray(x)
     return x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(jnp.result_type(float))
 
@@ -145,8 +150,8 @@ def check_units(data: Any) -> int:
     return lengths.pop()
 
 
-def as_weights(weights: Any, num_units: int, dtype: Any) -> Array:
-    """Sample weights as an array (ones when `None`), checked: non-negative, finite, not all zero."""
+def as_weights(weights: Any, num_units: int, dtype: Any, *, some: bool = True) -> Array:
+    """Sample weights as an array (ones when `None`), checked: non-negative, finite and, with `some`, not all zero."""
     if weights is None:
         return jnp.asarray(np.ones(num_units, dtype))  # by way of NumPy: nothing to compile
     weights = jnp.asarray(as_float(weights, "weights"), dtype)
@@ -155,7 +160,7 @@ def as_weights(weights: Any, num_units: int, dtype: Any) -> Array:
         values = np.asarray(weights)
         if not np.all(np.isfinite(values) & (values >= 0)):
             raise ValueError(f"weights must be finite and non-negative; got {_worst(values, values >= 0)}.")
-        if not values.any():
+        if some and not values.any():
             raise ValueError("weights are all zero: there is nothing to learn from.")
     return weights
 

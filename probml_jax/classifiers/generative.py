@@ -136,6 +136,11 @@ class GenerativeClassifier(AbstractJointModel):
         counts, per_class = stats
         return GenerativeClassifier(self.prior.refit(counts), self.class_conditionals.refit(per_class))
 
+    def recenter(self, stats: Statistics, new: Self) -> Statistics:
+        counts, per_class = stats
+        moved = self.class_conditionals.recenter(per_class, new.class_conditionals)
+        return self.prior.recenter(counts, new.prior), moved
+
     def log_prior(self) -> Scalar:
         return self.prior.log_prior() + self.class_conditionals.log_prior()
 

@@ -79,9 +79,9 @@ class AbstractLinearClassifier(AbstractAuditedModel):
     def degenerate(self) -> Flag:
         return jnp.array(False)
 
-    def degenerate_on(self, data: Data, weights: Float[Array, "n"]) -> Flag:
-        """No penalty, and every label has the highest score: larger weights are better for ever."""
-        return (self.l2 == 0) & (total(self._wrong, data, weights) == 0)
+    def audit(self, data: Data, weights: Float[Array, "n"]) -> Scalar:
+        """The penalty, and labels without the highest score: if there is none, larger weights are better for ever."""
+        return total(self._wrong, data, weights).astype(self.l2.dtype) + self.l2
 
     def _wrong(self, data: Data, weights: Float[Array, "n"]) -> Int[Array, ""]:
         xs, ys = data

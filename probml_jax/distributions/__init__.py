@@ -2,6 +2,7 @@
 
 from .._event import Tally as Tally
 from .._product import Independent as Independent
+from . import centering as centering
 from .bernoulli import Bernoulli as Bernoulli
 from .beta import Beta as Beta
 from .beta_binomial import BetaBinomial as BetaBinomial

@@ -143,6 +143,9 @@ class AbstractFactorModel(AbstractPreparedModel):
     def m_step(self, stats: Statistics) -> Self:
         return eqx.tree_at(lambda m: m.observation, self, self.observation.refit(stats))
 
+    def recenter(self, stats: Statistics, new: Self) -> Statistics:
+        return self.observation.recenter(stats, new.observation)
+
     def log_prior(self) -> Scalar:
         return self.observation.log_prior()
 

@@ -40,6 +40,9 @@ class LinearRegression(AbstractLatentModel):
     def m_step(self, stats: Statistics) -> Self:
         return LinearRegression(self.observation.refit(stats))
 
+    def recenter(self, stats: Statistics, new: Self) -> Statistics:
+        return self.observation.recenter(stats, new.observation)
+
     def log_prior(self) -> Scalar:
         return self.observation.log_prior()
 

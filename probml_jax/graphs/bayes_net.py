@@ -224,6 +224,10 @@ class BayesNet(AbstractTableGraph, AbstractLatentModel):
         new = tuple(stack.refit(counts) for stack, counts in zip(self.tables, stats, strict=True))
         return eqx.tree_at(lambda net: net.tables, self, new)
 
+    def recenter(self, stats: Statistics, new: Self) -> Statistics:
+        triples = zip(self.tables, stats, new.tables, strict=True)
+        return tuple(stack.recenter(counts, other) for stack, counts, other in triples)
+
     def log_prior(self) -> Scalar:
         return sum((stack.log_prior() for stack in self.tables[1:]), self.tables[0].log_prior())
 

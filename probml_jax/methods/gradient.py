@@ -8,17 +8,37 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, PyTree
 
-from .._buckets import draw, total
+from .._buckets import total
 from .._constraint import split
-from .._fit import AbstractMethod
+from .._method import AbstractAdditiveMethod, AbstractMethod
 from .._model import AbstractLatentModel, AbstractModel, objective
-from .._typing import Data, PRNGKey
+from .._placed import across
+from .._typing import Data, PRNGKey, Scalar, Statistics
+from .drawing import check_drawing, draw
+from .em import check_latent
 
 
 def slope(model: AbstractModel, data: Data, weights: Float[Array, "n"]) -> PyTree:
     """Gradient of the objective in free coordinates: zero at every optimum, whatever found it."""
     free, rebuild = split(model)
     return jax.grad(lambda raw: objective(rebuild(raw), data, weights))(free)
+
+
+def climb(model: AbstractModel, raw: PyTree, data: Data, weights: Float[Array, "n"]) -> tuple[Scalar, PyTree]:
+    """The log-likelihood of the model with free coordinates `raw`, and its gradient: both are sums over units."""
+
+    def local(given, data, weights):
+        rebuild = split(given[0])[1]
+        return jax.value_and_grad(lambda raw: rebuild(raw).log_likelihood(data, weights))(given[1])
+
+    return across(local, (model, raw), data, weights)
+
+
+def with_prior(model: AbstractModel, raw: PyTree, likelihood: tuple[Scalar, PyTree]) -> tuple[Scalar, PyTree]:
+    """The objective and its gradient, from those of the log-likelihood."""
+    rebuild = split(model)[1]
+    prior = jax.value_and_grad(lambda raw: rebuild(raw).log_prior())(raw)
+    return jax.tree_util.tree_map(jnp.add, likelihood, prior)
 
 
 def check_trainable(model: AbstractModel) -> None:
@@ -31,13 +51,13 @@ def _apply(raw: PyTree, updates: PyTree) -> PyTree:
     return jax.tree_util.tree_map(jnp.add, raw, updates)
 
 
-class Gradient(AbstractMethod):
+class Gradient(AbstractAdditiveMethod):
     """Gradient ascent with any optax optimizer: `Gradient(optax.adam(1e-2))`.
 
     The optimizer sees unconstrained coordinates of the parameters declared with `param`, and the objective divided
     by the total weight, so that a learning rate means the same for any number of units. With `batch_size` each step
     uses units drawn at random (a `key` is then required; from `Buckets`, all of one bucket) and the trace holds their
-    estimates of the objective.
+    estimates of the objective. From `Batches` it moves after every batch, and a step of the trace is one pass.
     Make the optimizer once and keep it: a new one compiles the loop again.
     """
 
@@ -46,10 +66,10 @@ class Gradient(AbstractMethod):
     key: PRNGKey | None = eqx.field(default=None, kw_only=True)
     monotone: ClassVar[bool] = False
     patience: ClassVar[int] = 10
+    per_batch: ClassVar[bool] = True
 
     def __check_init__(self):
-        if self.batch_size is not None and self.key is None:
-            raise ValueError("batch_size draws units at random: a key is wanted, Gradient(..., key=jr.key(0)).")
+        check_drawing("Gradient", self.batch_size, self.key)
 
     def check(self, model: AbstractModel) -> None:
         check_trainable(model)
@@ -57,21 +77,26 @@ class Gradient(AbstractMethod):
     def init(self, model: AbstractModel, data: Data, weights: Float[Array, "n"]) -> PyTree:
         return self.optimizer.init(split(model)[0]), self.key
 
-    def step(self, model: AbstractModel, data: Data, weights: Float[Array, "n"], state: PyTree):
+    def gather(self, model: AbstractModel, data: Data, weights: Float[Array, "n"]) -> tuple[Scalar, PyTree]:
+        return climb(model, split(model)[0], data, weights)
+
+    def move(self, model: AbstractModel, gathered: Statistics, mass: Scalar, total: Scalar, state: PyTree):
         inner, key = state
-        mass = jnp.sum(weights)
         free, rebuild = split(model)
+        likelihood = jax.tree_util.tree_map(lambda a: a * (total / mass), gathered)
+        value, grad = with_prior(model, free, likelihood)
+        down = jax.tree_util.tree_map(lambda g: -g / total, grad)
+        updates, inner = self.optimizer.update(down, inner, free)
+        return rebuild(_apply(free, updates)), (inner, key), value
 
-        def climb(data, weights):
-            return jax.value_and_grad(lambda raw: -objective(rebuild(raw), data, weights) / mass)(free)
-
+    def step(self, model: AbstractModel, data: Data, weights: Float[Array, "n"], state: PyTree):
+        mass = jnp.sum(weights)
         if self.batch_size is None:
-            value, grad = climb(data, weights)
-        else:
-            key, now = jr.split(key)
-            value, grad = draw(data, weights, now, self.batch_size, climb)
-        updates, inner = self.optimizer.update(grad, inner, free)
-        return rebuild(_apply(free, updates)), (inner, key), -value * mass
+            return self.move(model, self.gather(model, data, weights), mass, mass, state)
+        inner, key = state
+        key, now = jr.split(key)
+        drawn = draw(self.gather, model, data, weights, now, self.batch_size)
+        return self.move(model, drawn, mass, mass, (inner, key))
 
     def optimality(self, model: AbstractModel, data: Data, weights: Float[Array, "n"]) -> PyTree:
         return slope(model, data, weights)
@@ -90,8 +115,7 @@ class GeneralizedEM(AbstractMethod):
     patience: ClassVar[int] = 10
 
     def check(self, model: AbstractModel) -> None:
-        if not isinstance(model, AbstractLatentModel):
-            raise TypeError(f"GeneralizedEM needs a latent model; got {type(model).__name__}.")
+        check_latent(model, "GeneralizedEM")
 
     def init(self, model: AbstractModel, data: Data, weights: Float[Array, "n"]) -> PyTree:
         return self.optimizer.init(split(model)[0])
@@ -100,10 +124,13 @@ class GeneralizedEM(AbstractMethod):
         free, rebuild = split(model)
         mass = jnp.sum(weights)
 
+        def local(given, data, weights):
+            new, old = given
+            return total(lambda part, share: new.surrogate(part, share, old), data, weights)
+
         def loss(raw):
             new = rebuild(raw)
-            expected = total(lambda part, share: new.surrogate(part, share, model), data, weights)
-            return -(expected + new.log_prior()) / mass
+            return -(across(local, (new, model), data, weights) + new.log_prior()) / mass
 
         def climb(_, carry):
             raw, inner = carry

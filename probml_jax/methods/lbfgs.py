@@ -9,10 +9,10 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from .._constraint import split
-from .._fit import AbstractMethod
-from .._model import AbstractModel, objective
+from .._method import AbstractMethod
+from .._model import AbstractModel
 from .._typing import Data, Flag, Scalar
-from .gradient import check_trainable, slope
+from .gradient import check_trainable, climb, slope, with_prior
 
 _ARMIJO, _CURVATURE = 1e-4, 0.9
 
@@ -176,10 +176,14 @@ class LBFGS(AbstractMethod):
         free, rebuild = split(model)
         x, unravel = ravel_pytree(free)
         mass = jnp.sum(weights)
-        evaluate = jax.value_and_grad(lambda x: (-objective(rebuild(unravel(x)), data, weights) / mass).astype(x.dtype))
+
+        def evaluate(x: Array) -> _Point:
+            raw = unravel(x)
+            value, grad = with_prior(model, raw, climb(model, raw, data, weights))
+            return _Point((-value / mass).astype(x.dtype), -ravel_pytree(grad)[0] / mass)
 
         def body(search: _Search) -> _Search:
-            tried = _Point(*evaluate(x + search.trial * search.direction))
+            tried = evaluate(x + search.trial * search.direction)
             size = jnp.linalg.norm(tried.grad)
             first = jnp.minimum(1, 1 / jnp.where(size > 0, size, 1)).astype(x.dtype)
             started = _begin(tried, -tried.grad, first, True)._replace(done=~jnp.isfinite(tried.value) | ~(size > 0))

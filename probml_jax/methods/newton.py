@@ -10,7 +10,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 
 from .._constraint import split
-from .._fit import AbstractMethod
+from .._method import AbstractMethod
 from .._model import AbstractModel, objective
 from .._typing import Data
 from .gradient import check_trainable, slope

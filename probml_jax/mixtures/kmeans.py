@@ -58,6 +58,10 @@ class KMeans(AbstractLatentModel):
         counts, moved = stats
         return KMeans(self.centers + moved / jnp.where(counts == 0, 1, counts))
 
+    def recenter(self, stats: Statistics, new: Self) -> Statistics:
+        counts, moved = stats
+        return counts, moved + counts * (self.centers - new.centers)
+
     def log_prior(self) -> Scalar:
         return jnp.zeros((), self.centers.dtype)
 

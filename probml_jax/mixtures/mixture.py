@@ -92,6 +92,10 @@ class Mixture(AbstractLatentModel):
         counts, per_component = stats
         return Mixture(self.weights.refit(counts), self.components.refit(per_component))
 
+    def recenter(self, stats: Statistics, new: Self) -> Statistics:
+        counts, per_component = stats
+        return self.weights.recenter(counts, new.weights), self.components.recenter(per_component, new.components)
+
     def log_prior(self) -> Scalar:
         return self.weights.log_prior() + self.components.log_prior()
 

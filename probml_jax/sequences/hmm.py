@@ -246,6 +246,11 @@ class HMM(AbstractJointModel):
         parts = self.initial.refit(began), self.transition.refit(moved), self.emission.refit(emitted)
         return HMM(*parts, self.allowed, self.lags)
 
+    def recenter(self, stats: Statistics, new: Self) -> Statistics:
+        began, moved, emitted = stats
+        moved = self.transition.recenter(moved, new.transition)
+        return self.initial.recenter(began, new.initial), moved, self.emission.recenter(emitted, new.emission)
+
     def log_prior(self) -> Scalar:
         return self.initial.log_prior() + self.transition.log_prior() + self.emission.log_prior()
 

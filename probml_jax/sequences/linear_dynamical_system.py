@@ -254,6 +254,11 @@ class LinearDynamicalSystem(AbstractLatentModel):
         parts = self.initial.refit(began), self.dynamics.refit(moved), self.emission.refit(emitted)
         return LinearDynamicalSystem(*parts, self.diffuse, self.parts)
 
+    def recenter(self, stats: Statistics, new: Self) -> Statistics:
+        began, moved, emitted = stats
+        moved = self.dynamics.recenter(moved, new.dynamics)
+        return self.initial.recenter(began, new.initial), moved, self.emission.recenter(emitted, new.emission)
+
     def log_prior(self) -> Scalar:
         return self.initial.log_prior() + self.dynamics.log_prior() + self.emission.log_prior()
 

@@ -181,6 +181,10 @@ class MarkovChain(AbstractLatentModel):
     def m_step(self, stats: Statistics) -> Self:
         return MarkovChain(self.initial.refit(stats[0]), self.transition.refit(stats[1]))
 
+    def recenter(self, stats: Statistics, new: Self) -> Statistics:
+        began, moved = stats
+        return self.initial.recenter(began, new.initial), self.transition.recenter(moved, new.transition)
+
     def log_prior(self) -> Scalar:
         return self.initial.log_prior() + self.transition.log_prior()
 
