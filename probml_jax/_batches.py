@@ -41,7 +41,7 @@ class Batches:
         *,
         weights: Any = None,
         weighted: bool = False,
-        num_units: float | None = None,
+        num_units: float | int | None = None,
         mesh: Mesh | None = None,
     ):
         if batch_size is not None and batch_size < 1:

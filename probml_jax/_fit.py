@@ -50,7 +50,8 @@ def fit(
     - `model`: the starting point; the result has the same type.
     - `data`: arrays whose leading axis is exchangeable units; NaN and -1 mean missing. Also `Buckets`, data placed on
       many devices (`pml.sharding.place`), and `Batches` or NumPy memory maps, of which a step is one pass.
-    - `method`: `EM()` (default), `OnlineEM()`, `Gradient(optimizer)`, `GeneralizedEM(optimizer)`, `LBFGS()`, `Newton()`.
+    - `method`: `EM()` (default), `OnlineEM()`, `Gradient(optimizer)`, `GeneralizedEM(optimizer)`, `LBFGS()`,
+      `Newton()`.
     - `weights`: real sample weights `(n,)`; zero pads.
     - `max_steps`, `rtol`: stop when the objective changes by less than `rtol` of itself. The default is a few units
       of float resolution in float32 and 1e-8 in float64; a negative `rtol` runs all `max_steps`.

@@ -5,6 +5,8 @@ import dataclasses
 import enum
 import functools
 import importlib
+import inspect
+import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -34,7 +36,8 @@ def describe(tree: Any, array: Callable[[Any], Any], *, strict: bool = True, whe
         return {"member": _name(type(tree)), "name": tree.name}
     if isinstance(tree, eqx.Module) or (dataclasses.is_dataclass(tree) and not isinstance(tree, type)):
         fields = {f.name: tree.__dict__[f.name] for f in dataclasses.fields(tree) if f.name in tree.__dict__}
-        return {"module": _name(type(tree)), "fields": {k: again(v, f".{k}") for k, v in fields.items()}}
+        say = lambda k, v: _default_of(type(tree), v) or again(v, f".{k}")
+        return {"module": _name(type(tree)), "fields": {k: say(k, v) for k, v in fields.items()}}
     if isinstance(tree, tuple) and type(tree) is not tuple:
         fields = {k: again(v, f".{k}") for k, v in zip(tree._fields, tree, strict=True)}
         return {"tuple": _name(type(tree)), "fields": fields}
@@ -62,6 +65,15 @@ def _named(value: Any, strict: bool, where: str) -> Any:
             f"{where} is {said}, which has no name in a module by which it could be found again; "
             "saved models hold arrays, plain values, modules, and functions defined at the top level of a module."
         ) from None
+
+
+def _default_of(kind: type, value: Any) -> Any:
+    """Words for a function without a name (a lambda) that is a default of its module's constructor."""
+    if not isinstance(value, types.FunctionType) or "<" not in value.__qualname__:
+        return None
+    parameters = inspect.signature(kind.__init__).parameters
+    found = next((name for name, p in parameters.items() if p.default is value), None)
+    return None if found is None else {"default_of": _name(kind), "parameter": found}
 
 
 def _name(value: Any) -> str:
@@ -109,6 +121,8 @@ def rebuild(words: Any, array: Callable[[Any], Any], trust: Sequence[str] = ()) 
             return (eqx.Partial if of_arrays else functools.partial)(function, *args, **keywords)
         case {"dtype": name}:
             return jnp.dtype(name)
+        case {"default_of": name, "parameter": parameter}:
+            return inspect.signature(_found(name, trust).__init__).parameters[parameter].default
         case {"name": name}:
             return _found(name, trust)
     raise ValueError(f"the file says {_short(words)}, which this version does not understand.")

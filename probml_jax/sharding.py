@@ -33,7 +33,7 @@ def mesh(devices: Sequence[Any] | None = None) -> Mesh:
     return Mesh(np.array(chosen), (AXIS,), axis_types=(AxisType.Auto,))
 
 
-def place(data: Any, mesh: Mesh | None = None, *, weights: Any = None) -> Placed:
+def place(data: Any, mesh: Any = None, *, weights: Any = None) -> Placed:
     r"""Cut data along the axis of units over the devices of a mesh (all devices by default).
 
     `data` are arrays with a leading axis of units, trees of such, or `Buckets`. Each device gets as many units as any
@@ -65,7 +65,7 @@ def place(data: Any, mesh: Mesh | None = None, *, weights: Any = None) -> Placed
     return Placed(tuple(placed), joined, isinstance(data, Buckets), everywhere, over)
 
 
-def vmap(function: Callable, mesh: Mesh | None = None) -> Callable:
+def vmap(function: Callable, mesh: Any = None) -> Callable:
     """`jax.vmap(function)` over the leading axis of all arguments, each device mapping its share.
 
     For restarts and batches of experiments, `sharding.vmap(restart)(keys)`: loops end on each device when its own
@@ -90,7 +90,7 @@ def vmap(function: Callable, mesh: Mesh | None = None) -> Callable:
     return mapped
 
 
-def _default(over: Mesh | None) -> Mesh:
+def _default(over: Any) -> Mesh:
     if over is None:
         return mesh()
     if not isinstance(over, Mesh):

@@ -9,6 +9,7 @@ from jaxtyping import install_import_hook
 
 _cache = pathlib.Path(__file__).parent.parent / ".cache" / "jax"
 jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_num_cpu_devices", 4)  # for what runs on many devices; all else runs on the first
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_compilation_cache_dir", os.environ.get("PROBML_JAX_CACHE", str(_cache)))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.02)  # both workers, and the next run
@@ -22,7 +23,8 @@ with install_import_hook("probml_jax", "strict.typecheck"):
     import probml_jax.gaussian_processes
     import probml_jax.graphs
     import probml_jax.selection
-    import probml_jax.sequences  # noqa: F401
+    import probml_jax.sequences
+    import probml_jax.sharding  # noqa: F401
 
 
 def pytest_collection_modifyitems(items):

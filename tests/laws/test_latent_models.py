@@ -124,6 +124,24 @@ def test_a_whole_weight_is_a_repetition(name):
 
 
 @every_model
+def test_statistics_around_another_model_teach_the_same(name):
+    """What keeps the past of online EM: recentered statistics lead to the model that they led to before."""
+    model, data, weights = make(name, "float64")
+
+    @eqx.filter_jit
+    def compute(model, data, weights):
+        stats, _ = model.e_step(data, weights)
+        taught = model.m_step(stats)
+        other = taught.m_step(taught.e_step(data, weights[::-1])[0])
+        return taught, other.m_step(model.recenter(stats, other)), other
+
+    taught, again, other = compute(model, data, weights)
+    close(again, taught, "float64", 100)
+    moved = [jnp.abs(a - b).max() for a, b in zip(*map(jax.tree_util.tree_leaves, (other, taught)), strict=True)]
+    assert max(moved) > 1e-6
+
+
+@every_model
 def test_units_of_zero_weight_count_for_nothing(name):
     """Whatever stands in a row of padding."""
     model, data, weights = make(name, "float64")
@@ -199,10 +217,10 @@ def test_the_elbo_is_the_objective_at_the_posterior_and_lower_elsewhere(name):
 
 @every_model
 def test_a_second_fit_on_the_same_shapes_does_not_compile_again(name):
-    from probml_jax._fit import _fit_compiled
+    from probml_jax._implicit import fit_compiled
 
     model, data, weights = make(name, "float64")
     pml.fit(model, data, weights=weights, max_steps=MAX_STEPS, rtol=1e-2)
-    before = _fit_compiled._cached._cache_size()
+    before = fit_compiled._cached._cache_size()
     pml.fit(model, data, weights=2 * weights, max_steps=MAX_STEPS, rtol=1e-3)
-    assert _fit_compiled._cached._cache_size() == before
+    assert fit_compiled._cached._cache_size() == before
