@@ -1,10 +1,11 @@
 """One fit over several hosts, tried out on one machine: `python examples/many_hosts.py`.
 
-Without arguments this starts two processes on this machine, as a cluster would start one on each host. Every process reads
-its own share of the data, places it on the mesh of all devices, and calls the same `fit`. If one is lost, the others end
-with an error that says so; started again, the run goes on from its checkpoint.
+Without arguments this starts two processes on this machine, as a cluster would start one on each host. Every process
+reads its own share of the data, places it on the mesh of all devices, and calls the same `fit`. If one is lost, the
+others end with an error that says so; started again, the run goes on from its checkpoint.
 
-On real hosts `jax.distributed.initialize()` finds the others by itself (Slurm, Open MPI, Cloud TPU), or is told as here.
+On real hosts `jax.distributed.initialize()` finds the others by itself (Slurm, Open MPI, Cloud TPU), or is told as
+here.
 """
 
 import argparse
@@ -110,9 +111,10 @@ def main() -> None:
         work(given.process, given.processes, given.port, folder, given.lose_after)
         return
     for code, out, err in launch(given.processes, folder, given.lose_after):
-        print(out, end="")
+        print("".join(line for line in out.splitlines(keepends=True) if "[Gloo]" not in line), end="")
         if code:
-            print(err[-2000:], file=sys.stderr)
+            told = [line for line in err.splitlines() if line.startswith("RuntimeError")]
+            print("\n".join(told) or f"lost, with exit code {code}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -48,9 +48,19 @@ class Placed(eqx.Module):
 
 
 def replicated(tree: PyTree, mesh: Mesh) -> PyTree:
-    """The arrays of a tree on every device of a mesh."""
+    """The arrays of a tree on every device of a mesh; of several hosts, each has them already."""
     everywhere = NamedSharding(mesh, PartitionSpec())
-    return jax.tree_util.tree_map(lambda a: jax.device_put(a, everywhere) if eqx.is_array(a) else a, tree)
+
+    def one(a):
+        if jnp.issubdtype(a.dtype, jax.dtypes.prng_key):
+            return jax.random.wrap_key_data(one(jax.random.key_data(a)), impl=jax.random.key_impl(a))
+        if jax.process_count() == 1:
+            return jax.device_put(a, everywhere)
+        # `device_put` would compare the hosts' values, and finds that NaN is not NaN
+        here = np.asarray(a)
+        return jax.make_array_from_callback(here.shape, everywhere, lambda index: here[index])
+
+    return jax.tree_util.tree_map(lambda a: one(a) if eqx.is_array(a) else a, tree)
 
 
 def across(function: Callable[[Any, Data, Array], PyTree], given: PyTree, data: Data, weights: Array) -> PyTree:
