@@ -25,6 +25,7 @@ ALL = (
     "classifiers",
     "decision",
     "graphs",
+    "long_runs",
 )
 
 
