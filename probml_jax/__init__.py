@@ -75,11 +75,22 @@ if TYPE_CHECKING:
     from . import factors as factors
     from . import gaussian_processes as gaussian_processes
     from . import graphs as graphs
+    from . import plotting as plotting
     from . import selection as selection
     from . import sequences as sequences
 
 # rooms that are imported when they are first used: `import probml_jax` stays quick
-_LATER = ("classifiers", "decision", "density", "factors", "gaussian_processes", "graphs", "selection", "sequences")
+_LATER = (
+    "classifiers",
+    "decision",
+    "density",
+    "factors",
+    "gaussian_processes",
+    "graphs",
+    "plotting",
+    "selection",
+    "sequences",
+)
 
 
 def __getattr__(name: str) -> Any:
