@@ -23,14 +23,14 @@ LABELS = np.arange(80) // 40
 
 
 @functools.cache
-def fitted(covariance="full"):
-    return pml.fit(pml.mixtures.gaussian_mixture(jr.key(2), points(), 2, covariance), points(), max_steps=20)
-
-
-@functools.cache
 def restarted():
     start = lambda key: pml.fit(pml.mixtures.gaussian_mixture(key, points(), 2), points(), max_steps=20)
     return jax.vmap(start)(jr.split(jr.key(3), 4))
+
+
+@functools.cache
+def fitted():
+    return pml.best_of(restarted())
 
 
 @functools.cache
@@ -108,7 +108,9 @@ VARIANTS = {
     "factor_graph": lambda ax: plotting.network(pml.graphs.FactorGraph.from_graph(network()), ax),
     "line_of_density": lambda ax: plotting.density(fitted().model.marginal([0]), np.linspace(-3, 9, 20), ax=ax),
     "k_means": lambda ax: plotting.mixture(pml.mixtures.kmeans(jr.key(0), points(), 2), points(), ax),
-    "mixture_diagonal": lambda ax: plotting.mixture(fitted("diagonal").model, points(), ax),
+    "mixture_diagonal": lambda ax: plotting.mixture(
+        pml.mixtures.gaussian_mixture(jr.key(0), points(), 2, "diagonal"), points(), ax
+    ),
     "mixture_of_one_feature": lambda ax: plotting.mixture(fitted().model.marginal([0]), points()[:, :1], ax),
     "shares_of_labels": lambda ax: plotting.label_image(CHAIN.reshape(3, 1, 3), ax),
 }

@@ -80,7 +80,7 @@ def loadings(model: Any, ax: Any = None, *, names: Sequence[str] | None = None) 
     table = np.asarray(model.components).T if isinstance(model, PCA) else np.asarray(model.loadings)
     d, p = table.shape
     largest = float(np.abs(table).max())
-    image = heat_map(ax, table, cmap="RdBu_r", low=-largest, high=largest)
+    image = heat_map(ax, table, cmap="RdBu_r", low=-1.3 * largest, high=1.3 * largest)
     if p <= 6 and d <= 20:
         annotate_cells(ax, table, ".2f", dark=0.7 * largest)
     else:

@@ -84,7 +84,7 @@ def mixture(
         ellipse(
             loc[dims], covariance[np.ix_(dims, dims)], ax, num_sigma=num_sigma, color=palette[k], lw=1 + 3 * probs[k]
         )
-        ax.plot(*loc[dims], "P", color=palette[k], mec="w", ms=9)
+        ax.plot(*loc[dims], "o", color=palette[k], mec="k", ms=8)
     return ax
 
 
@@ -97,7 +97,7 @@ def _clusters(model: KMeans, xs: np.ndarray, ax: Any, dims: list[int]) -> Any:
     palette = colors(model.num_components)
     _points(ax, xs[:, dims], palette[np.asarray(jax.vmap(model.predict)(jnp.asarray(xs)))])
     for center, color in zip(np.asarray(model.centers)[:, dims], palette, strict=True):
-        ax.plot(*center, "P", color=color, mec="w", ms=11)
+        ax.plot(*center, "o", color=color, mec="k", ms=9)
     return ax
 
 

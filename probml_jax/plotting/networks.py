@@ -118,8 +118,8 @@ def chain_diagram(
         line = {"color": palette[a], "lw": 0.6 + 4 * p, "alpha": 0.85, **head}
         if a == b:  # out and back on the side that looks away from the others
             side = np.array([-out[a][1], out[a][0]])
-            ends, top = (places[a] + 0.14 * out[a] + s * 0.13 * side for s in (1, -1)), places[a] + 0.58 * out[a]
-            ax.add_patch(FancyArrowPatch(*ends, connectionstyle="arc3,rad=-1.9", **line))
+            ends, top = (places[a] + 0.1 * out[a] + s * 0.2 * side for s in (1, -1)), places[a] + 0.62 * out[a]
+            ax.add_patch(FancyArrowPatch(*ends, connectionstyle="arc3,rad=-1.6", **line))
         else:
             top = (places[a] + places[b]) / 2
             across = places[b] - places[a]
