@@ -2,6 +2,7 @@
 returns it. Colors are those of Okabe and Ito, which people with any color vision can tell apart.
 """
 
+from .canvas import PALETTE as PALETTE
 from .classifiers import decision_regions as decision_regions
 from .curves import calibration as calibration
 from .curves import det as det

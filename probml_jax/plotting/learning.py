@@ -37,10 +37,11 @@ def trace(result: Fit, ax: Any = None, **style: Any) -> Any:
     return ax
 
 
-def restarts(fits: Fit, ax: Any = None, *, names: Sequence[Any] | None = None, seed: int = 0) -> Any:
+def restarts(fits: Fit | dict[Any, Fit], ax: Any = None, *, names: Sequence[Any] | None = None, seed: int = 0) -> Any:
     """The final objective of every start in a batch of fits `(g, r)`, or `(r,)`: a column per group, colors by status.
 
-    A bar marks the best of a group that did not fail. `names` are those of the groups; points are spread sideways at
+    `fits` may be a dictionary of batches `(r,)` of different models. A bar marks the best of a group that did not
+    fail. `names` are those of the groups; points are spread sideways at
     random (`seed`) so that equal ones can be counted.
 
     >>> traces = jnp.array([[-9.0, -5.0, -4.0], [-8.0, -6.0, -3.0]])
@@ -48,7 +49,11 @@ def restarts(fits: Fit, ax: Any = None, *, names: Sequence[Any] | None = None, s
     'objective of each start'
     """
     ax = axes(ax)
-    final, status = np.asarray(fits.final_objective), np.asarray(fits.status)
+    if isinstance(fits, dict):
+        names = [str(name) for name in fits] if names is None else names
+        final, status = (np.array([getattr(f, part) for f in fits.values()]) for part in ("final_objective", "status"))
+    else:
+        final, status = np.asarray(fits.final_objective), np.asarray(fits.status)
     if final.ndim not in (1, 2):
         raise ValueError(f"fits is a batch of shape {final.shape}; wanted (r,) or (g, r).")
     final, status = np.atleast_2d(final), np.atleast_2d(status)

@@ -134,11 +134,14 @@ def posterior_states(
     labels = names_of(names, k, "states") if names is not None else [None] * k
     upward = ax.get_xaxis_transform()  # time across, shares of the picture's height upward
     strip, rest = 0.05, 0.95
+    middle = (times[1:] + times[:-1]) / 2
+    sides = np.concatenate([times[:1], middle, times[-1:]])  # a step reaches half-way to its neighbors
     for j, (color, label) in enumerate(zip(palette, labels, strict=True)):
         below = edges[:, j - 1] if j else np.zeros(t)
         ribbon = {"transform": upward, "color": color, "lw": 0}
         ax.fill_between(times, strip + rest * below, strip + rest * edges[:, j], alpha=0.35, label=label, **ribbon)
-        ax.fill_between(times, 0.0, strip - 0.01, where=path == j, step="mid", **ribbon)
+        bars = [(sides[i], sides[i + 1] - sides[i]) for i in np.flatnonzero(path == j)]
+        ax.broken_barh(bars, (0.0, strip - 0.01), **ribbon)
     if series is not None:
         series = array("series", series, 1, f"({t},)")
         if len(series) != t:
