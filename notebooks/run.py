@@ -12,9 +12,8 @@ HERE = pathlib.Path(__file__).parent
 def run(path: pathlib.Path) -> None:
     """Execute one notebook and write it back without what differs from run to run."""
     notebook = nbformat.read(path, as_version=4)
-    NotebookClient(
-        notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": path.parent}}
-    ).execute()
+    where = {"metadata": {"path": path.parent}}
+    NotebookClient(notebook, timeout=600, kernel_name="python3", resources=where, coalesce_streams=True).execute()
     for cell in notebook.cells:
         cell.metadata = {}
         for output in cell.get("outputs", []):

@@ -59,6 +59,7 @@ def several(values: Any) -> dict[str, Any]:
 
 
 def labelled(name: str, text: str) -> str:
+    """An entry of a legend: the name of a curve, if it has one, and a number."""
     return f"{name}: {text}" if name else text
 
 

@@ -69,21 +69,20 @@ def det(scores: Any, labels: Any, ax: Any = None, *, weights: Any = None) -> Any
     """Misses against false alarms on normal deviates, where Gaussian scores give lines; arguments as in `roc`.
 
     >>> det(jnp.array([0.1, 0.4, 0.35, 0.8]), jnp.array([0, 0, 1, 1])).get_ylabel()
-    'misses'
+    'misses, %'
     """
     ax = axes(ax)
     curves = {name: decision.det_curve(values, labels, weights) for name, values in several(scores).items()}
-    rates = np.concatenate([np.ravel([curve.fpr, curve.fnr]) for curve in curves.values()])
-    least = min(rates[rates > 0].min(), 1 - rates[rates < 1].max(), 0.05) / 1.5  # rates of 0 and 1 lie at infinity
+    least = max(0.5 / np.size(labels), 1e-4)  # rates of 0 and 1 lie at infinity, and are drawn here
     for name, curve in curves.items():
         inside = [_deviate(np.clip(rate, least, 1 - least)) for rate in (curve.fpr, curve.fnr)]
         ax.plot(*inside, lw=1.8, label=name or None)
     shown = np.array([0.001, 0.01, 0.05, 0.2, 0.5, 0.8, 0.95, 0.99, 0.999])
     shown = shown[(shown >= least) & (shown <= 1 - least)]
     for axis in (ax.xaxis, ax.yaxis):
-        axis.set_ticks(_deviate(shown), [f"{100 * p:g} %" for p in shown])
+        axis.set_ticks(_deviate(shown), [f"{100 * p:g}" for p in shown])
     ax.grid(alpha=0.3)
-    ax.set(xlabel="false alarms", ylabel="misses")
+    ax.set(xlabel="false alarms, %", ylabel="misses, %")
     if any(curves):
         ax.legend()
     return ax
@@ -133,5 +132,5 @@ def calibration(
     ax.text(0.0, -0.055, "units per bin", fontsize=7, color=INK, va="top")
     ax.set(xlabel="probability", ylabel="came true", xlim=(-0.04, 1.04), ylim=(-0.24, 1.04))
     ax.set_yticks(np.linspace(0, 1, 6))
-    ax.legend(loc="upper left")
+    ax.legend()
     return ax

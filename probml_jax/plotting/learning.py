@@ -33,6 +33,7 @@ def trace(result: Fit, ax: Any = None, **style: Any) -> Any:
             ax.plot(np.arange(count + 1), row[: count + 1], color="0.7", lw=0.8, zorder=1)
     ax.plot(np.arange(steps[best] + 1), objective[best, : steps[best] + 1], **({"lw": 1.8} | style))
     statuses = {Status(int(s)).name for s in np.ravel(np.asarray(result.status))}
+    statuses |= {status.name for status in Status if status.name in ax.get_title().split(", ")}  # of earlier traces
     ax.set(xlabel="step", ylabel="objective", title=", ".join(sorted(statuses)))
     return ax
 

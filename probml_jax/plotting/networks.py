@@ -50,11 +50,11 @@ def _springs(num: int, edges: list[tuple[int, int]], steps: int = 200) -> np.nda
     return places
 
 
-def _shades(graph: AbstractGraph, marginals: Marginals | None, state: int) -> list[Any]:
-    shade = pyplot().get_cmap("Blues")
+def _shares(graph: AbstractGraph, marginals: Marginals | None, state: int) -> list[float]:
+    """The probability of `state` of each variable, or of its last state if it has fewer."""
     if marginals is None:
-        return ["white"] * len(graph.variables)
-    return [shade(0.8 * float(p[min(state, len(p) - 1)])) for p in marginals.probs]
+        return [0.0] * len(graph.variables)
+    return [float(p[min(state, len(p) - 1)]) for p in marginals.probs]
 
 
 def network(
@@ -70,7 +70,7 @@ def network(
     ['a', 'b']
     """
     ax = axes(ax)
-    shades = _shades(graph, marginals, state)
+    shares, shade = _shares(graph, marginals, state), pyplot().get_cmap("Blues")
     if isinstance(graph, BayesNet):
         places = _layers(graph)
         arrow = {"arrowstyle": "-|>", "color": "gray", "shrinkA": 1.4 * size, "shrinkB": 1.4 * size, "lw": 0.8}
@@ -86,8 +86,14 @@ def network(
         ax.plot(*spots[n:].T, "s", color="black", markersize=5)
         places = {v: tuple(spots[v]) for v in range(n)}
     for v, variable in enumerate(graph.variables):
-        box = {"boxstyle": "round,pad=0.35", "facecolor": shades[v], "edgecolor": "black", "lw": 0.8}
-        ax.text(*places[v], variable.name, ha="center", va="center", fontsize=size, bbox=box)
+        box = {
+            "boxstyle": "round,pad=0.35",
+            "facecolor": shade(0.8 * shares[v]) if marginals is not None else "white",
+            "edgecolor": "black",
+            "lw": 0.8,
+        }
+        ink = "white" if shares[v] > 0.75 else "black"
+        ax.text(*places[v], variable.name, ha="center", va="center", fontsize=size, color=ink, bbox=box)
     ax.margins(0.15)
     ax.plot(*np.array([places[v] for v in range(len(places))]).T, ".", alpha=0)
     ax.set_axis_off()
