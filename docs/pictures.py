@@ -59,7 +59,7 @@ def regions(ax) -> None:
     xs = xs.astype(np.float32)
     start = pml.gaussian_processes.GaussianProcessClassifier(1.0 * pml.gaussian_processes.kernels.RBF(1.0))
     model = pml.fit(start, (xs, ys), pml.LBFGS(), max_steps=50).model.condition(xs, ys)
-    plotting.decision_regions(model, xs, ys, ax, num=120)
+    plotting.decision_regions(model, xs, ys, ax, num=60)
     ax.set_title("Gaussian-process classifier")
 
 

@@ -33,10 +33,25 @@ def fitted():
     return pml.best_of(restarted())
 
 
+def _stack(family, *parameters):
+    return pml.Stacked(pml.ML(jax.vmap(family)(*map(jnp.array, parameters))))
+
+
+def _halves(family, *parameters):
+    """A mixture of two equal halves: what a builder would compile is not what is drawn here."""
+    return pml.mixtures.Mixture(
+        pml.ML(pml.distributions.Categorical(jnp.array([0.5, 0.5]))), _stack(family, *parameters)
+    )
+
+
 @functools.cache
 def regimes():
-    x = points()[:, :1]
-    return pml.sequences.gaussian_hmm(jr.key(0), x[None], 2), x
+    hmm = pml.sequences.HMM(
+        pml.ML(pml.distributions.Categorical(jnp.array([0.5, 0.5]))),
+        _stack(pml.distributions.Categorical, [[0.9, 0.1], [0.2, 0.8]]),
+        _stack(pml.distributions.Normal, [[0.0], [6.0]], [[1.0], [1.0]]),
+    )
+    return hmm, points()[:, :1]
 
 
 @functools.cache
@@ -107,9 +122,9 @@ VARIANTS = {
     ),
     "factor_graph": lambda ax: plotting.network(pml.graphs.FactorGraph.from_graph(network()), ax),
     "line_of_density": lambda ax: plotting.density(fitted().model.marginal([0]), np.linspace(-3, 9, 20), ax=ax),
-    "k_means": lambda ax: plotting.mixture(pml.mixtures.kmeans(jr.key(0), points(), 2), points(), ax),
+    "k_means": lambda ax: plotting.mixture(pml.mixtures.KMeans(points()[::40]), points(), ax),
     "mixture_diagonal": lambda ax: plotting.mixture(
-        pml.mixtures.gaussian_mixture(jr.key(0), points(), 2, "diagonal"), points(), ax
+        _halves(pml.distributions.Normal, [[0.0, 0.0], [6.0, 6.0]], [[1.0, 2.0], [2.0, 1.0]]), points(), ax
     ),
     "mixture_of_one_feature": lambda ax: plotting.mixture(fitted().model.marginal([0]), points()[:, :1], ax),
     "shares_of_labels": lambda ax: plotting.label_image(CHAIN.reshape(3, 1, 3), ax),
@@ -199,7 +214,7 @@ def test_errors_name_the_argument(name):
 def test_components_without_a_place_are_refused():
     rows = (points() > 3).astype(float)
     with pytest.raises(TypeError, match="Bernoulli"):
-        plotting.mixture(pml.mixtures.bernoulli_mixture(jr.key(0), rows, 2), rows)
+        plotting.mixture(_halves(pml.distributions.Bernoulli, [[0.1, 0.2], [0.9, 0.8]]), rows)
     plt.close("all")
 
 

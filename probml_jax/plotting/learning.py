@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-import jax  # noqa: F401  (the examples)
-import jax.numpy as jnp  # noqa: F401
+import jax.numpy as jnp  # noqa: F401  (the examples)
+import jax.random as jr  # noqa: F401
 import numpy as np
 
 from .._fit import Fit, Status
@@ -81,8 +81,8 @@ def selection(table: Table, criterion: str = "bic", ax: Any = None) -> Any:
     A table over something else, kernels say, has one line over its first setting.
 
     >>> from probml_jax.selection import gaussian_mixture_table
-    >>> xs = jnp.array([0.1, 0.2, 0.4, 3.1, 3.3, 3.2])[:, None]
-    >>> table = gaussian_mixture_table(jax.random.key(1), xs, [1], ["spherical"], num_restarts=1)
+    >>> xs = jnp.concatenate([jr.normal(jr.key(0), (60, 2)), 8 + jr.normal(jr.key(1), (60, 2))])
+    >>> table = gaussian_mixture_table(jr.key(2), xs, [1, 2], ["spherical"], num_restarts=2)
     >>> selection(table).get_ylabel()
     'bic (less is better)'
     """

@@ -120,7 +120,7 @@ def responsibilities(model: Mixture, xs: Any, ax: Any = None) -> Any:
     Sharp steps between colors mean clusters that are told apart; ramps mean that they overlap.
 
     >>> from probml_jax.mixtures import gaussian_mixture
-    >>> xs = jax.random.normal(jax.random.key(0), (20, 1))
+    >>> xs = jnp.concatenate([jnp.zeros((9, 2)), jnp.ones((9, 2))]) + jax.random.normal(jax.random.key(0), (18, 2))
     >>> responsibilities(gaussian_mixture(jax.random.key(1), xs, 2), xs).get_ylabel()
     'responsibility'
     """
