@@ -132,5 +132,5 @@ def calibration(
     ax.text(0.0, -0.055, "units per bin", fontsize=7, color=INK, va="top")
     ax.set(xlabel="probability", ylabel="came true", xlim=(-0.04, 1.04), ylim=(-0.24, 1.04))
     ax.set_yticks(np.linspace(0, 1, 6))
-    ax.legend()
+    ax.legend(loc="lower right", bbox_to_anchor=(1.0, 0.16))  # good curves leave that corner free
     return ax
