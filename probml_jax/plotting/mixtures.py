@@ -48,10 +48,10 @@ def _plane(xs: np.ndarray, dims: tuple[int, int] | None) -> list[int]:
     d = xs.shape[1]
     if dims is None and d > 2:
         raise ValueError(f"xs has {d} features; say which two to draw, as in dims=(0, 1).")
-    dims = (0, 1) if dims is None else tuple(dims)
-    if len(dims) != 2 or not all(-d <= j < d for j in dims):
-        raise ValueError(f"dims must be two of the {d} features of xs; got {dims}.")
-    return list(dims)
+    chosen = [0, 1] if dims is None else list(dims)
+    if len(chosen) != 2 or not all(-d <= j < d for j in chosen):
+        raise ValueError(f"dims must be two of the {d} features of xs; got {tuple(chosen)}.")
+    return chosen
 
 
 def mixture(
@@ -74,17 +74,17 @@ def mixture(
         return _clusters(model, xs, ax, _plane(xs, dims))
     if xs.shape[1] == 1:
         return _density(model, xs[:, 0], ax)
-    dims = _plane(xs, dims)
+    plane = _plane(xs, dims)
     model, palette = model.plug_in(), colors(model.num_components)
     shares = np.asarray(jax.vmap(model.posterior)(jnp.asarray(xs)))
-    _points(ax, xs[:, dims], np.clip(shares @ palette, 0, 1))
+    _points(ax, xs[:, plane], np.clip(shares @ palette, 0, 1))
     probs = np.asarray(model.weights.point().probs)
     for k in range(model.num_components):
         loc, covariance = _moments(model.components.member(k).point(), k)
         ellipse(
-            loc[dims], covariance[np.ix_(dims, dims)], ax, num_sigma=num_sigma, color=palette[k], lw=1 + 3 * probs[k]
+            loc[plane], covariance[np.ix_(plane, plane)], ax, num_sigma=num_sigma, color=palette[k], lw=1 + 3 * probs[k]
         )
-        ax.plot(*loc[dims], "o", color=palette[k], mec="k", ms=8)
+        ax.plot(*loc[plane], "o", color=palette[k], mec="k", ms=8)
     return ax
 
 
