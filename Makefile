@@ -7,7 +7,7 @@ PYTEST_ARGS ?= -n 2 --dist loadgroup
 # One thread for LAPACK: its own threads and those of XLA wait for each other where cores are few.
 QUICK := OPENBLAS_NUM_THREADS=1 XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 
-.PHONY: help test thorough lint demo bench notebooks clean
+.PHONY: help test thorough lint demo bench notebooks pictures clean
 
 help:
 	@echo "make demo       guided tour: fits models on real data, writes pictures to demo/"
@@ -15,6 +15,7 @@ help:
 	@echo "make thorough   every member of every registry in every precision (half an hour)"
 	@echo "make bench      benchmarks against peers; results in benchmarks/results/"
 	@echo "make notebooks  run the notebooks and store their output"
+	@echo "make pictures   draw the pictures of the README again"
 
 $(VENV)/installed: pyproject.toml requirements-dev.txt
 	$(PYTHON) -m venv $(VENV)
@@ -40,6 +41,9 @@ bench: $(VENV)/installed
 
 notebooks: $(VENV)/installed
 	$(BIN)/python notebooks/run.py
+
+pictures: $(VENV)/installed
+	$(BIN)/python docs/pictures.py
 
 clean:
 	rm -rf $(VENV) .cache demo build dist

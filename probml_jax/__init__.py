@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from . import factors as factors
     from . import gaussian_processes as gaussian_processes
     from . import graphs as graphs
+    from . import plotting as plotting
     from . import selection as selection
     from . import sequences as sequences
     from . import sharding as sharding
@@ -92,6 +93,7 @@ _LATER = (
     "factors",
     "gaussian_processes",
     "graphs",
+    "plotting",
     "selection",
     "sequences",
     "sharding",

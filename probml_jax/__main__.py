@@ -145,8 +145,9 @@ def conjugate(folder: pathlib.Path) -> None:
         for n in (0, 5, 20, 100):
             belief = prior.update(flips[:n]) if n else prior
             beta = pml.distributions.Beta(belief.alpha, belief.beta)
-            plt.plot(grid, jnp.exp(jax.jit(jax.vmap(beta.log_prob))(grid)), label=f"{n} flips")
+            pml.plotting.density(beta, grid, label=f"{n} flips")
         plt.axvline(0.7, color="k", lw=0.5)
+        plt.xlabel("bias")
         plt.legend()
 
     path = _picture(folder, "coin_posterior", draw)
@@ -160,22 +161,19 @@ def sequences(folder: pathlib.Path) -> list:
     returns = np.random.default_rng(6).normal(size=states.size) * np.where(states == 0, 0.6, 2.0)
     x = jnp.asarray(returns[:, None].astype(np.float32))
     result, seconds = _timed(lambda: pml.fit(pml.sequences.gaussian_hmm(jr.key(6), x[None], 2, "diagonal"), x[None]))
-    posterior = result.model.smooth(x)
     nervous = int(jnp.argmax(result.model.emission.each.distribution.scale[:, 0]))
 
-    def draw(plt):
-        plt.plot(np.cumsum(returns), color="0.4", lw=0.8)
-        plt.twinx().fill_between(np.arange(states.size), np.asarray(posterior[:, nervous]), alpha=0.3, color="C3")
-
-    path = _picture(folder, "hmm_regimes", draw)
+    names = ["calm", "nervous"] if nervous == 1 else ["nervous", "calm"]
+    price = np.cumsum(returns)
+    path = _picture(
+        folder, "hmm_regimes", lambda plt: pml.plotting.posterior_states(result.model, x, series=price, names=names)
+    )
     right = float(np.mean((np.asarray(result.model.decode(x)) == nervous) == (states == 1)))
     _say("7. Regimes of a series", f"A hidden Markov model finds {100 * right:.1f} % of them. Picture: {path}")
     return [("returns: Gaussian HMM, two states", result, seconds)]
 
 
 def main(folder: str = "demo") -> None:
-    from probml_jax import plotting  # noqa: F401  (matplotlib is optional: imported here, used as pml.plotting)
-
     out = pathlib.Path(folder)
     out.mkdir(parents=True, exist_ok=True)
     print("=" * _WIDTH)

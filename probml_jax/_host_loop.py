@@ -144,7 +144,7 @@ def _gather(model, method, data, weights, sofar):
 def _move(progress, static, method, gathered, rtol):
     found, mass = gathered
     moved = method.move(eqx.combine(progress.candidate, static), found, mass, mass, progress.state)
-    return judge(progress, method, *moved, rtol)
+    return judge(progress, method, *moved, rtol, mass)
 
 
 @eqx.filter_jit
@@ -161,7 +161,8 @@ def _judge_online(progress, method, model, state, values, masses, rtol):
     what the pass ended with is the model that is kept."""
     begun = progress.trace.at[0].set(jnp.where(progress.evaluations == 0, values[0], progress.trace[0]))
     progress = progress._replace(trace=begun, evaluations=jnp.maximum(progress.evaluations, 1))
-    after = judge(progress, method, model, state, jnp.sum(values * masses) / jnp.sum(masses), rtol)
+    mass = jnp.sum(masses)
+    after = judge(progress, method, model, state, jnp.sum(values * masses) / mass, rtol, mass)
     good = after.status != Status.nonfinite
     keep = lambda new, old: jnp.where(good, new, old)
     return after._replace(current=jax.tree_util.tree_map(keep, after.candidate, progress.current))

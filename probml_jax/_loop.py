@@ -35,8 +35,14 @@ def start(model: AbstractModel, state: PyTree, max_steps: int) -> Progress:
     return Progress(dynamic, dynamic, state, trace, zero, zero + RUNNING, zero)
 
 
-def judge(p: Progress, method: AbstractMethod, model: AbstractModel, state: PyTree, value: Array, rtol) -> Progress:
-    """The loop after a step: `value` is the objective of the candidate, `model` what the step made of it."""
+def judge(
+    p: Progress, method: AbstractMethod, model: AbstractModel, state: PyTree, value: Array, rtol: Array, mass: Array
+) -> Progress:
+    """The loop after a step: `value` is the objective of the candidate, `model` what the step made of it.
+
+    Rounding is that of a sum over units of weight `mass`, which may be far larger than the sum itself. A monotone
+    method that falls by no more than that has come to the end of what the objective resolves.
+    """
     proposed = eqx.filter(model, eqx.is_array)
     proposed = jax.tree_util.tree_map(lambda new, old: new.astype(old.dtype), proposed, p.candidate)
     value = value.astype(p.trace.dtype)
@@ -44,9 +50,10 @@ def judge(p: Progress, method: AbstractMethod, model: AbstractModel, state: PyTr
     last = jnp.where(i > 0, p.trace[i - 1], value)
     change, scale = value - last, jnp.maximum(jnp.abs(value), 1)
     good = jnp.isfinite(value)
-    noise = jnp.maximum(rtol, 64 * jnp.finfo(value.dtype).eps) * scale
+    noise = jnp.maximum(rtol, 64 * jnp.finfo(value.dtype).eps) * jnp.maximum(scale, mass)
     fell = method.monotone & (change < -noise)
-    calm = jnp.where((jnp.abs(change) <= rtol * scale) & (i > 0), p.calm + 1, 0)
+    resting = (jnp.abs(change) <= rtol * scale) | (method.monotone & (change < 0) & (rtol >= 0))
+    calm = jnp.where(resting & (i > 0), p.calm + 1, 0)
     status = jnp.where(calm >= method.patience, Status.converged, RUNNING)
     status = jnp.where(~good, Status.nonfinite, jnp.where(fell, Status.objective_fell, status))
     accepted = good & ~fell
@@ -59,12 +66,14 @@ def judge(p: Progress, method: AbstractMethod, model: AbstractModel, state: PyTr
 def advance(progress: Progress, static: PyTree, method: AbstractMethod, data, weights, rtol, stop) -> Progress:
     """Run until a status is reached or `stop` evaluations have been made."""
 
+    mass = jnp.sum(weights)
+
     def running(p: Progress):
         return (p.status == RUNNING) & (p.evaluations < stop)
 
     def body(p: Progress) -> Progress:
         moved = method.step(eqx.combine(p.candidate, static), data, weights, p.state)
-        return judge(p, method, *moved, rtol)
+        return judge(p, method, *moved, rtol, mass)
 
     return jax.lax.while_loop(running, body, progress)
 

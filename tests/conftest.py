@@ -7,6 +7,7 @@ import jax
 import pytest
 from jaxtyping import install_import_hook
 
+os.environ.setdefault("MPLBACKEND", "Agg")  # pictures are rendered, not shown
 _cache = pathlib.Path(__file__).parent.parent / ".cache" / "jax"
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_num_cpu_devices", 4)  # for what runs on many devices; all else runs on the first
@@ -22,6 +23,7 @@ with install_import_hook("probml_jax", "strict.typecheck"):
     import probml_jax.factors
     import probml_jax.gaussian_processes
     import probml_jax.graphs
+    import probml_jax.plotting
     import probml_jax.selection
     import probml_jax.sequences
     import probml_jax.sharding  # noqa: F401
