@@ -75,7 +75,7 @@ class Messages(NamedTuple):
 
 
 class ScaledMessages(NamedTuple):
-    """Forward messages as probabilities (the filtered distributions), what each was divided by, and the log of all."""
+    """Forward messages as probabilities: the filtered distributions times their `totals`, and the log of all these."""
 
     values: Float[Array, "t k"]
     totals: Float[Array, "t"]
@@ -172,24 +172,25 @@ def log_messages(ring: Semiring, chain: Chain, parallel: bool, backward: bool = 
 def mixes(chain: Chain) -> Flag:
     r"""Whether probabilities can stand for log-probabilities without loss: the transitions' range is moderate.
 
-    A state whose probability underflows holds less than $2^{-126}$ of the mass. When every transition is possible and
-    none is $e^{r}$ times less likely than another, the next message of what was lost is smaller than $2^{-126} e^{r}$
-    times the message of what was kept, in every state; and so for ever, because the recursion is linear and positive.
-    The data need not be looked at. States that nothing can enter do not matter. Where it does not hold, `underflows`
-    looks at what happened.
+    Let every transition be possible and none $e^{r}$ times less likely than another. A message then sums up to $e^{-r}$
+    at least, and a state that underflows holds less than $2^{-126}e^{r}$ of the mass. The next message of what was lost
+    is smaller than $2^{-126} e^{2r}$ times that of what was kept, in every state; and so for ever, because the recursion
+    is linear and positive. The data need not be looked at. States that nothing can enter do not matter. Where it does
+    not hold, `underflows` looks at what happened.
     """
     matrix = jax.lax.stop_gradient(chain.log_transition)
     highest = jnp.max(matrix)
     enterable = jnp.max(matrix, axis=-2, keepdims=True) > -jnp.inf
     lowest = jnp.min(jnp.where(enterable, matrix, highest))
-    limit = 0.5 * jnp.log(jnp.finfo(matrix.dtype).max)
+    info = jnp.finfo(matrix.dtype)
+    limit = 0.5 * (jnp.log(info.eps) - jnp.log(info.tiny))
     return (highest - lowest < limit) & jnp.isfinite(highest)
 
 
 class Scaled(NamedTuple):
     """Potentials as probabilities, each divided by its largest entry; `log_scale` is the log of all that was removed.
 
-    The initial potential is part of the first step's.
+    The initial potential is part of the first step's. States that nothing can enter have none.
     """
 
     matrices: Float[Array, "*steps k k"]
@@ -202,7 +203,9 @@ def scale(chain: Chain) -> Scaled:
     """A chain's potentials as probabilities."""
     finite = lambda a: jax.lax.stop_gradient(jnp.where(a == -jnp.inf, 0, a))
     first = (chain.log_likelihood[0] + chain.log_initial)[None]
-    scores = jnp.concatenate([first, chain.log_likelihood[1:]])
+    enterable = jnp.max(chain.log_transition, axis=-2) > -jnp.inf
+    later = jnp.where(enterable if chain.varies else enterable[None], chain.log_likelihood[1:], -jnp.inf)
+    scores = jnp.concatenate([first, later])
     highest = finite(jnp.max(scores, axis=1))
     step = finite(jnp.max(chain.log_transition, axis=(-2, -1), keepdims=True))
     into = jnp.concatenate([jnp.zeros(1, step.dtype), jnp.broadcast_to(step[..., 0, 0], (scores.shape[0] - 1,))])
@@ -210,12 +213,35 @@ def scale(chain: Chain) -> Scaled:
     return Scaled(jnp.exp(chain.log_transition - step), jnp.exp(scores - highest[:, None]), chain.exists, removed)
 
 
+# up to so many states a product is written out: XLA then compiles the whole scan as one loop, without calls
+_WRITTEN_OUT = 16
+
+
+def _moved(message: Float[Array, "k"], matrix: Float[Array, "k k"]) -> Float[Array, "k"]:
+    """`message @ matrix`."""
+    if matrix.shape[0] <= _WRITTEN_OUT:
+        return jnp.sum(message[:, None] * matrix, axis=0)
+    return jnp.matmul(message, matrix, precision=jax.lax.Precision.HIGHEST)
+
+
 def scaled_messages(scaled: Scaled) -> ScaledMessages:
-    """Forward messages."""
-    start = jnp.ones_like(scaled.potentials[:1])
-    _, values, totals = sweep(REAL, start, scaled.matrices, scaled.potentials, scaled.exists)
+    """Forward messages. A message is divided by the total of the one *before* it, which is known while it is made: then
+    it sums up to what a division by its own total would have removed, and no step waits for a sum."""
+    first, later = scaled.potentials[0], scaled.potentials[1:]
+    varying = scaled.matrices.ndim == 3
+
+    def advance(before, inputs):
+        potential, matrix = inputs
+        total = jnp.sum(before)
+        inverse = jnp.where(total > 0, 1 / jnp.where(total > 0, total, 1), 0)
+        message = _moved(before, matrix if varying else scaled.matrices) * (potential * inverse)
+        return message, message
+
+    _, messages = jax.lax.scan(advance, first, (later, scaled.matrices if varying else None))
+    values = jnp.concatenate([first[None], messages])
+    totals = jnp.sum(values, axis=1)
     log_total = pairwise_sum(jnp.where(scaled.exists, safe_log(totals), 0)) + scaled.log_scale
-    return ScaledMessages(values[:, 0], totals, log_total)
+    return ScaledMessages(values, totals, log_total)
 
 
 def underflows(chain: Chain, forward: ScaledMessages) -> Flag:
@@ -229,7 +255,7 @@ def underflows(chain: Chain, forward: ScaledMessages) -> Flag:
     spec = "si,sij->sj" if chain.varies else "si,ij->sj"
     open_ = jnp.concatenate([chain.log_initial[None] > -jnp.inf, jnp.einsum(spec, reached[:-1], edges) > 0])
     possible = open_ & (chain.log_likelihood > -jnp.inf) & chain.exists[:, None]
-    return jnp.any(possible & ~(forward.values * forward.totals[:, None] > 8 * info.tiny / info.eps))
+    return jnp.any(possible & ~(forward.values > 8 * info.tiny / info.eps))
 
 
 def scaled_future(scaled: Scaled, totals: Float[Array, "t"]) -> tuple[Float[Array, "t k"], Float[Array, "t k"]]:
@@ -241,14 +267,14 @@ def scaled_future(scaled: Scaled, totals: Float[Array, "t"]) -> tuple[Float[Arra
     """
     evidence = scaled.potentials / jnp.where(totals > 0, totals, 1)[:, None]
     bound = jnp.finfo(totals.dtype).eps / (8 * jnp.finfo(totals.dtype).tiny)
-    bring = lambda message, matrix: jnp.matmul(matrix, message, precision=jax.lax.Precision.HIGHEST)
     varying = scaled.matrices.ndim == 3
-    into = jnp.concatenate([jnp.zeros_like(scaled.matrices[:1]), scaled.matrices]) if varying else None
+    back = jnp.swapaxes(scaled.matrices, -1, -2)
+    into = jnp.concatenate([jnp.zeros_like(back[:1]), back]) if varying else None
 
     def advance(after, inputs):
         seen, here, matrix = inputs
         message = jnp.minimum(after * seen, bound)
-        return jnp.where(here, bring(message, matrix if varying else scaled.matrices), after), (after, message)
+        return jnp.where(here, _moved(message, matrix if varying else back), after), (after, message)
 
     start = jnp.ones_like(scaled.potentials[0])
     return jax.lax.scan(advance, start, (evidence, scaled.exists, into), reverse=True)[1]
@@ -275,7 +301,11 @@ def filtered(chain: Chain, parallel: bool) -> tuple[Float[Array, "t k"], Scalar]
         _, values, log_total = log_messages(LOG, chain, parallel)
         return values[:, 0], log_total
 
-    return choose(chain, parallel, lambda _, forward: (safe_log(forward.values), forward.log_total), by_logs)
+    def by_probabilities(_, forward):
+        own = safe_log(forward.totals)
+        return safe_log(forward.values) - jnp.where(own == -jnp.inf, 0, own)[:, None], forward.log_total
+
+    return choose(chain, parallel, by_probabilities, by_logs)
 
 
 def log_total(chain: Chain, parallel: bool) -> Scalar:
