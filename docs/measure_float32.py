@@ -1,7 +1,7 @@
 """Measure float32 against float64 for every engine and kind of model: `python docs/measure_float32.py`.
 
-Writes docs/tables/float32.md, which the page on numerics includes. Both precisions get the *same* numbers: parameters and
-data are made in float32 and widened, so what is measured is the arithmetic and not the rounding of the input.
+Writes docs/tables/float32.md, which the page on numerics includes. Both precisions get the *same* numbers: parameters
+and data are made in float32 and widened, so what is measured is the arithmetic and not the rounding of the input.
 """
 
 import importlib.util
@@ -77,7 +77,7 @@ def measure(case: Case) -> Errors:
     return Errors(_relative(np.asarray(narrow, np.float64), np.asarray(wide)), slope, answers)
 
 
-# ------------------------------------------------------------------ families and models, from the registries of the tests
+# ------------------------------------------------------------------ families and models, from the tests' registries
 
 
 def _worst(title: str, cases: list[Case]) -> tuple[str, Errors]:
@@ -107,7 +107,9 @@ def models() -> Iterator[tuple[str, Errors]]:
         n = jax.tree_util.tree_leaves(data)[0].shape[0]
         weights = jnp.ones(n, F32)
         value = lambda model, data, weights: pml.objective(model, data, weights)
-        step = lambda model, data, weights: eqx.filter(model.m_step(model.e_step(data, weights)[0]), eqx.is_inexact_array)
+        step = lambda model, data, weights: eqx.filter(
+            model.m_step(model.e_step(data, weights)[0]), eqx.is_inexact_array
+        )
         yield name.replace("_", " "), measure(Case(name, value, (model, data, weights), step))
 
 
@@ -215,7 +217,9 @@ def others() -> Iterator[Case]:
     pooled = lambda m, xs, labels: m.log_likelihood((xs, labels), jnp.ones(len(xs), xs.dtype))
     yield Case("softmax regression, N=2,000", pooled, (soft, xs, labels))
     alike = (labels > 2).astype(int)
-    yield Case("area under a ROC curve, N=2,000", lambda s, y: pml.decision.auc(s, y), (xs[:, 0], alike), gradient=False)
+    yield Case(
+        "area under a ROC curve, N=2,000", lambda s, y: pml.decision.auc(s, y), (xs[:, 0], alike), gradient=False
+    )
 
 
 def far_out(mean: float = 5000.0) -> Iterator[Case]:

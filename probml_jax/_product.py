@@ -30,6 +30,7 @@ class Independent(AbstractDistribution):
         return tuple(part.sample(k) for part, k in zip(self.parts, keys, strict=True))
 
     def mean(self) -> tuple[Any, ...]:
+        """The mean of each part."""
         return tuple(part.mean() for part in self.parts)
 
 

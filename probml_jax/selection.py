@@ -104,6 +104,7 @@ class Row:
 
     @property
     def status(self) -> str:
+        """How the fit ended."""
         return Status(int(self.fit.status)).name
 
 

@@ -105,6 +105,7 @@ class FactorGraph(AbstractTableGraph):
 
     @property
     def scopes(self) -> tuple[Scope, ...]:
+        """The variables of each factor."""
         return tuple(factor.scope for factor in self.factors)
 
     def log_potentials(self) -> tuple[Float[Array, "..."], ...]:

@@ -69,10 +69,12 @@ class AbstractGraph(eqx.Module):
 
     @property
     def names(self) -> tuple[str, ...]:
+        """Of the variables, in order."""
         return tuple(variable.name for variable in self.variables)
 
     @property
     def structure(self) -> Structure:
+        """What a plan needs to know: how many states each variable has, and who meets whom."""
         return Structure(tuple(variable.cardinality for variable in self.variables), self.scopes)
 
     def index(self, name: str) -> int:

@@ -26,6 +26,7 @@ class Chain(NamedTuple):
 
     @property
     def length(self) -> Int[Array, ""]:
+        """Steps that exist."""
         return jnp.sum(self.exists)
 
 

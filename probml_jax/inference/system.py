@@ -37,10 +37,12 @@ class System(NamedTuple):
 
     @property
     def num_latents(self) -> int:
+        """p."""
         return self.initial_mean.shape[0]
 
     @property
     def num_features(self) -> int:
+        """d."""
         return self.emission.shape[-2]
 
 

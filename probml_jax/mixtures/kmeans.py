@@ -32,6 +32,7 @@ class KMeans(AbstractLatentModel):
 
     @property
     def num_components(self) -> int:
+        """k."""
         return self.centers.shape[0]
 
     def distances(self, x: Float[Array, "d"]) -> Float[Array, "k"]:

@@ -57,6 +57,7 @@ class HMM(AbstractJointModel):
 
     @property
     def num_states(self) -> int:
+        """k."""
         return self.transition.size
 
     # -------------------------------------------------------------------------------------- potentials
@@ -74,9 +75,11 @@ class HMM(AbstractJointModel):
         return keep(events, counts), counts, here
 
     def log_initial(self) -> Float[Array, "k"]:
+        """Log-probabilities of the first state (expected ones under `Bayes` leaves)."""
         return _log_probs(self.initial, self.num_states)
 
     def log_transition(self) -> Float[Array, "k k"]:
+        """Log-probabilities of moves, row by row; `-inf` where `allowed` forbids one."""
         table = self.transition.map(lambda leaf: _log_probs(leaf, self.num_states))
         return table if self.allowed is None else jnp.where(self.allowed, table, -jnp.inf)
 
@@ -98,6 +101,7 @@ class HMM(AbstractJointModel):
 
     @eqx.filter_jit
     def log_prob(self, datum: Any) -> Scalar:
+        r"""$\log\sum_z p(x, z)$ of one sequence, as `(t, d)`, `(x, length)` or `Sequences`; known states are held."""
         one = as_sequences(datum, batched=False)
         initial, transition, likelihood, _ = self.potentials(one)
         return chain.log_partition(initial, transition, likelihood, self._informative(one))

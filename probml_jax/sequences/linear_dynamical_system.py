@@ -96,10 +96,12 @@ class LinearDynamicalSystem(AbstractLatentModel):
 
     @property
     def num_latents(self) -> int:
+        """p."""
         return self.initial.point().loc.shape[-1]
 
     @property
     def num_inputs(self) -> int:
+        """Columns of the dynamics that belong to inputs."""
         return self.dynamics.point().matrix.shape[-1] - self.num_latents
 
     def _observed(self, one: Sequences) -> tuple[Array, Array | None]:
@@ -126,6 +128,7 @@ class LinearDynamicalSystem(AbstractLatentModel):
 
     @eqx.filter_jit
     def log_prob(self, datum: Any) -> Scalar:
+        r"""$\log p(y_{1:t})$ of one series by the Kalman filter; NaN entries are integrated out."""
         return kalman.log_likelihood(*self._asked(datum))
 
     @eqx.filter_jit

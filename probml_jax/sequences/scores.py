@@ -47,6 +47,7 @@ class DenseScores(AbstractPointScores):
 
     @classmethod
     def zeros(cls, num_inputs: int, num_labels: int, dtype: Any = None) -> Self:
+        """Weights to start from: every label scores 0."""
         return cls(jnp.zeros((num_inputs, num_labels), dtype), jnp.zeros(num_labels, dtype))
 
     def rows(self, x: Float[Array, "n d"]) -> Float[Array, "n k"]:
@@ -150,6 +151,7 @@ class DenseTransitions(eqx.Module):
 
     @classmethod
     def zeros(cls, num_inputs: int, num_labels: int, dtype: Any = None) -> Self:
+        """Weights to start from: every pair of labels scores 0."""
         shape = (num_labels, num_labels)
         return cls(jnp.zeros((num_inputs, *shape), dtype), jnp.zeros(shape, dtype))
 
