@@ -35,7 +35,15 @@ class Independent(AbstractDistribution):
 
 
 class Product(AbstractEstimate):
-    r"""Independent leaves over the parts of a tuple: $\prod_j p_j(x_j)$. Parts may be missing one by one."""
+    r"""Independent leaves over the parts of a tuple: $\prod_j p_j(x_j)$. Parts may be missing one by one.
+
+    >>> import jax.numpy as jnp
+    >>> from probml_jax import ML
+    >>> from probml_jax.distributions import Categorical, Normal
+    >>> leaf = Product((ML(Normal(loc=0.0, scale=1.0)), ML(Categorical([0.5, 0.5]))))
+    >>> round(float(leaf.expected_log_prob((jnp.array(0.0), jnp.array(1)))), 4)
+    -1.6121
+    """
 
     leaves: tuple[AbstractEstimate, ...]
 

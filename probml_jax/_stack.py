@@ -73,7 +73,13 @@ def _all_equal(tree) -> bool:
 
 
 class Stacked(AbstractStack):
-    """k separate leaves. Build one by `Stacked(eqx.filter_vmap(make_leaf)(parameters))`."""
+    """k separate leaves. Build one by `Stacked(eqx.filter_vmap(make_leaf)(parameters))`.
+
+    >>> from probml_jax.distributions import Normal
+    >>> stack = Stacked(ML(jax.vmap(Normal)(jnp.array([-1.0, 0.0, 1.0]), jnp.ones(3))))
+    >>> stack.size, stack.expected_log_probs(jnp.zeros(5)).shape
+    (3, (3, 5))
+    """
 
     each: AbstractEstimate
 
@@ -119,6 +125,11 @@ class Tied(AbstractStack):
     `each` is an `ML`, `MAP` or `Bayes` leaf in which locations (for `Bayes` also strengths) are stacked, `loc (k, d)`,
     and everything else stands once; the prior of `MAP` and `Bayes` is an `AbstractLocationPrior` and is not stacked.
     The M-step pools the scatter of all members around their own new locations.
+
+    >>> from probml_jax.distributions import MultivariateNormal
+    >>> stack = Tied(ML(eqx.tree_at(lambda d: d.loc, MultivariateNormal(jnp.zeros(2), jnp.eye(2)), jnp.zeros((3, 2)))))
+    >>> stack.size, stack.member(1).distribution.covariance.shape
+    (3, (2, 2))
     """
 
     each: AbstractEstimate

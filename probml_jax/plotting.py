@@ -33,7 +33,13 @@ def _covariance(member: Any) -> np.ndarray:
 
 
 def ellipse(ax: Any, loc: Any, covariance: Any, num_sigma: float = 2.0, **style: Any) -> Any:
-    """The contour of a two-dimensional Gaussian at `num_sigma` standard deviations."""
+    """The contour of a two-dimensional Gaussian at `num_sigma` standard deviations.
+
+    >>> import matplotlib.pyplot as plt
+    >>> figure, ax = plt.subplots()
+    >>> patch = ellipse(ax, [0.0, 0.0], [[4.0, 0.0], [0.0, 1.0]], num_sigma=1.0)
+    >>> plt.close(figure)
+    """
     angle = np.linspace(0, 2 * np.pi, 100)
     values, vectors = np.linalg.eigh(np.asarray(covariance))
     circle = np.stack([np.cos(angle), np.sin(angle)])

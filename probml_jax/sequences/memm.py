@@ -21,6 +21,11 @@ class MEMM(AbstractTagger):
     The same scores, transitions and constraints as `LinearChainCRF`, normalized at every step. No sum over label
     sequences is needed to learn it. The price is label bias: a label with one possible successor passes on all its
     mass, whatever the inputs say. Reference: McCallum, Freitag and Pereira (2000).
+
+    >>> import jax.numpy as jnp, probml_jax as pml
+    >>> memm = MEMM(scores=pml.sequences.DenseScores.zeros(num_inputs=1, num_labels=2), num_labels=2)
+    >>> memm.marginals(jnp.zeros((3, 1))).tolist()
+    [[0.5, 0.5], [0.5, 0.5], [0.5, 0.5]]
     """
 
     scores: Any = network()
