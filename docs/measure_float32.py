@@ -74,7 +74,9 @@ def measure(case: Case) -> Errors:
     if case.answers is not None:
         ask = eqx.filter_jit(case.answers)
         answers = float(np.nanmax(np.abs(_flat(ask(*case.args)) - _flat(ask(*exact)))))
-    return Errors(_relative(np.asarray(narrow, np.float64), np.asarray(wide)), slope, answers)
+    errors = Errors(_relative(np.asarray(narrow, np.float64), np.asarray(wide)), slope, answers)
+    jax.clear_caches()  # hundreds of compiled programs exhaust a process's memory maps
+    return errors
 
 
 # ------------------------------------------------------------------ families and models, from the tests' registries

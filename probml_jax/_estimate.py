@@ -102,7 +102,7 @@ class MAP(AbstractEstimate):
 
     >>> import probml_jax as pml
     >>> leaf = MAP(pml.distributions.Bernoulli(probs=0.5), pml.conjugate.BetaBernoulli(2.0, 2.0))
-    >>> leaf.refit(leaf.statistics(jnp.ones(2), jnp.ones(2))).distribution.probs.item()  # three of four, pseudo-counts too
+    >>> leaf.refit(leaf.statistics(jnp.ones(2), jnp.ones(2))).distribution.probs.item()  # 3 of 4
     0.75
     """
 
