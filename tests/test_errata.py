@@ -1,4 +1,4 @@
-"""Formulas that circulate in a wrong form (docs/errata.md): the library agrees with the corrected one and not the other.
+"""Formulas that circulate in a wrong form (docs/errata.md): the library has the corrected one and not the other.
 
 Numbers 2, 4, 5, 6 and 14 are in `test_matrix_distributions.py`, number 12 in `test_factors.py`.
 """
