@@ -152,25 +152,25 @@ class Tied(AbstractStack):
         return self._vmap(lambda leaf, w: leaf.statistics(xs, w), weights, in_axis=axis)
 
     def refit(self, stats: Statistics) -> Self:
-        leaf = self.each
-        if isinstance(leaf, ML):
-            return Tied(ML(_pool_spread(self.member(0).distribution, leaf.distribution.loc, stats)))
+        leaf: Any = self.each
+        one: Any = self.member(0)
+        if isinstance(self.each, ML):
+            return Tied(ML(_pool_spread(one.distribution, leaf.distribution.loc, stats)))
         posteriors = self._vmap(lambda leaf, s: leaf.prior.absorb(s, _center(leaf)), stats)
         shared = Tied(Bayes(leaf.prior.tie(posteriors), leaf.prior))
-        if isinstance(leaf, Bayes):
+        if isinstance(self.each, Bayes):
             return shared
         modes = shared.map(lambda leaf: leaf.posterior.shared_mode(self.size))
-        one = jax.tree_util.tree_map(lambda a: a[0], modes)
-        mode = with_constants_of(one, self.member(0).distribution)
+        mode = with_constants_of(jax.tree_util.tree_map(lambda a: a[0], modes), one.distribution)
         return Tied(MAP(eqx.tree_at(lambda d: d.loc, mode, modes.loc), leaf.prior))
 
     def log_prior(self) -> Scalar:
         """Each member's own, less the shared spread's part that it counts again."""
         total = jnp.sum(self.map(lambda leaf: leaf.log_prior()))
-        one = self.member(0)
-        if isinstance(one, MAP):
+        one: Any = self.member(0)
+        if isinstance(self.each, MAP):
             return total - (self.size - 1) * one.prior.spread_log_prob(one.distribution)
-        if isinstance(one, Bayes):
+        if isinstance(self.each, Bayes):
             return total + (self.size - 1) * one.posterior.spread_kl(one.prior)
         return total
 
@@ -191,12 +191,13 @@ class Tied(AbstractStack):
         return self.member(0).degenerate()
 
 
-def _stacked_fields(leaf: AbstractEstimate) -> tuple:
+def _stacked_fields(leaf: Any) -> tuple:
     """The arrays of a tied leaf that differ from member to member."""
-    return (leaf.posterior.loc, leaf.posterior.strength) if isinstance(leaf, Bayes) else (leaf.distribution.loc,)
+    own: Any = leaf.posterior if isinstance(leaf, Bayes) else leaf.distribution
+    return (own.loc, own.strength) if isinstance(leaf, Bayes) else (own.loc,)
 
 
-def _center(leaf: AbstractEstimate) -> AbstractFamily:
+def _center(leaf: Any) -> AbstractFamily:
     return leaf.posterior.expected()[0] if isinstance(leaf, Bayes) else leaf.distribution
 
 

@@ -265,8 +265,9 @@ class HMM(AbstractJointModel):
 
     def plug_in(self) -> Self:
         """The same model with every belief replaced by one member: an ordinary density."""
-        parts = (Stacked(stack.map(lambda leaf: ML(leaf.point()))) for stack in (self.transition, self.emission))
-        return HMM(ML(self.initial.point()), *parts, self.allowed, self.lags)
+        one_each = lambda stack: Stacked(stack.map(lambda leaf: ML(leaf.point())))
+        moves, emission = one_each(self.transition), one_each(self.emission)
+        return HMM(ML(self.initial.point()), moves, emission, self.allowed, self.lags)
 
     def validate(self, data: Any) -> None:
         many = as_sequences(data, batched=True)

@@ -57,7 +57,7 @@ class MEMM(AbstractTagger):
             check_shape("transition", self.transition, (self.num_labels, self.num_labels))
 
     def wire(self, scores: Float[Array, "t k"], x: PyTree, mask: Bool[Array, "t"]) -> Potentials:
-        moves = self.transition(x) if callable(self.transition) else self.transition[None]
+        moves: Any = self.transition(x) if callable(self.transition) else self.transition[None]
         first = scores[0] if self.start is None else scores[0] + self.start
         joint = moves + scores[1:, None, :]
         evidence = jnp.zeros_like(scores)
