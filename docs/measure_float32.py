@@ -1,12 +1,13 @@
-"""Measure float32 against float64 for every engine and kind of model: `python docs/measure_float32.py`.
+"""Measure float32 against float64 for every engine and kind of model: `python docs/measure_float32.py [table ...]`.
 
-Writes docs/tables/float32.md, which the page on numerics includes. Both precisions get the *same* numbers: parameters
+Writes docs/tables/float32_*.md, which the page on numerics includes. Both precisions get the *same* numbers: parameters
 and data are made in float32 and widened, so what is measured is the arithmetic and not the rounding of the input.
 """
 
 import importlib.util
 import pathlib
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -74,9 +75,14 @@ def measure(case: Case) -> Errors:
     if case.answers is not None:
         ask = eqx.filter_jit(case.answers)
         answers = float(np.nanmax(np.abs(_flat(ask(*case.args)) - _flat(ask(*exact)))))
-    errors = Errors(_relative(np.asarray(narrow, np.float64), np.asarray(wide)), slope, answers)
-    jax.clear_caches()  # hundreds of compiled programs exhaust a process's memory maps
-    return errors
+    return Errors(_relative(np.asarray(narrow, np.float64), np.asarray(wide)), slope, answers)
+
+
+def _forget() -> None:
+    """Thousands of compiled programs exhaust a process's memory maps (65,530 on Linux): drop them in time."""
+    maps = pathlib.Path("/proc/self/maps")
+    if maps.exists() and len(maps.read_bytes().splitlines()) > 20_000:
+        jax.clear_caches()
 
 
 # ------------------------------------------------------------------ families and models, from the tests' registries
@@ -84,7 +90,10 @@ def measure(case: Case) -> Errors:
 
 def _worst(title: str, cases: list[Case]) -> tuple[str, Errors]:
     """One row for a registry of small things: the largest error of each kind."""
-    found = [measure(case) for case in cases]
+    found = []
+    for case in cases:
+        found.append(measure(case))
+        _forget()
     largest = lambda xs: max((x for x in xs if x is not None), default=None)
     return f"{title} ({len(cases)} members, the worst)", Errors(*map(largest, zip(*found, strict=True)))
 
@@ -252,9 +261,8 @@ def peers(mean: float = 5000.0) -> Iterator[str]:
     for center in (0.0, mean):
         xs = np.asarray(center + jr.normal(jr.key(0), (2000, 4), F32))
         start = np.asarray(jr.choice(jr.key(1), xs, (3,), replace=False), np.float64)
-        run = lambda xs, start=start: GaussianMixture(3, means_init=start, max_iter=20, tol=0.0, reg_covar=1e-6).fit(xs)
-        import warnings
-
+        begin = {"weights_init": np.ones(3) / 3, "means_init": start, "precisions_init": np.stack([np.eye(4)] * 3)}
+        run = lambda xs, begin=begin: GaussianMixture(3, max_iter=20, tol=0.0, random_state=0, **begin).fit(xs)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             narrow, wide = run(xs), run(xs.astype(np.float64))
@@ -282,29 +290,45 @@ def _row(name: str, errors: Errors) -> str:
     return f"| {name} | {_figure(errors.value)} | {_figure(errors.gradient)} | {_figure(errors.answers)} |"
 
 
-def main() -> None:
-    jax.config.update("jax_enable_x64", True)
-    lines = [
-        "| what | value (relative) | gradient (relative) | answers (absolute) |",
-        "|---|---|---|---|",
-    ]
-    say = lambda line: (lines.append(line), print(line, flush=True))
+def engines() -> Iterator[tuple[str, Errors]]:
     for engine in (chains, filters, processes, graphs, others, far_out):
         for case in engine():
-            say(_row(case.name, measure(case)))
-    for name, errors in (*families(), *models()):
-        say(_row(name, errors))
+            yield case.name, measure(case)
+
+
+def _table(rows: Iterator[tuple[str, Errors]]) -> Iterator[str]:
+    yield "| what | value (relative) | gradient (relative) | answers (absolute) |"
+    yield "|---|---|---|---|"
+    for name, errors in rows:
+        yield _row(name, errors)
+        _forget()
+
+
+def _compared() -> Iterator[str]:
+    yield "| what | scikit-learn: likelihood | scikit-learn: covariances | ours: likelihood | ours: covariances |"
+    yield "|---|---|---|---|---|"
+    yield from peers()
+
+
+TABLES = {
+    "engines": lambda: _table(engines()),
+    "families": lambda: _table(families()),
+    "models": lambda: _table(models()),
+    "peers": _compared,
+}
+
+
+def main(names: list[str]) -> None:
+    jax.config.update("jax_enable_x64", True)
     folder = ROOT / "docs" / "tables"
     folder.mkdir(exist_ok=True)
-    (folder / "float32.md").write_text("\n".join(lines) + "\n")
-    compared = [
-        "| what | scikit-learn: likelihood | scikit-learn: covariances | ours: likelihood | ours: covariances |",
-        "|---|---|---|---|---|",
-        *peers(),
-    ]
-    print("\n".join(compared))
-    (folder / "float32_peers.md").write_text("\n".join(compared) + "\n")
+    for name in names or TABLES:
+        lines = []
+        for line in TABLES[name]():
+            print(line, flush=True)
+            lines.append(line)
+        (folder / f"float32_{name}.md").write_text("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
