@@ -72,9 +72,7 @@ def measure(case: Case) -> Errors:
         rest = case.args[1:]
         grad = eqx.filter_jit(eqx.filter_grad(lambda first, *rest: case.value(first, *rest)))
         found, true = _flat(grad(case.args[0], *rest)), _flat(grad(exact[0], *exact[1:]))
-        vanishes = np.linalg.norm(true) < 1e-5 * abs(
-            float(wide)
-        )  # at rest nothing is left to compare
+        vanishes = np.linalg.norm(true) < 1e-5 * abs(float(wide))  # at rest nothing is left to compare
         slope = None if vanishes else _relative(found, true)
     if case.answers is not None:
         ask = eqx.filter_jit(case.answers)
