@@ -7,7 +7,7 @@ PYTEST_ARGS ?= -n 2 --dist loadgroup
 # One thread for LAPACK: its own threads and those of XLA wait for each other where cores are few.
 QUICK := OPENBLAS_NUM_THREADS=1 XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 
-.PHONY: help test thorough lint demo bench notebooks pictures clean
+.PHONY: help test thorough lint demo bench notebooks pictures docs clean
 
 help:
 	@echo "make demo       guided tour: fits models on real data, writes pictures to demo/"
@@ -15,7 +15,8 @@ help:
 	@echo "make thorough   every member of every registry in every precision (half an hour)"
 	@echo "make bench      benchmarks against peers; results in benchmarks/results/"
 	@echo "make notebooks  run the notebooks and store their output"
-	@echo "make pictures   draw the pictures of the README again"
+	@echo "make pictures   draw the pictures of the README and the tour again"
+	@echo "make docs       the documentation as a site in build/site; any warning is a failure"
 
 $(VENV)/installed: pyproject.toml requirements-dev.txt
 	$(PYTHON) -m venv $(VENV)
@@ -29,6 +30,7 @@ demo: $(VENV)/installed
 lint: $(VENV)/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/pyright
 
 test: lint
 	$(QUICK) $(BIN)/python -m pytest $(PYTEST_ARGS)
@@ -44,6 +46,10 @@ notebooks: $(VENV)/installed
 
 pictures: $(VENV)/installed
 	$(BIN)/python docs/pictures.py
+	$(BIN)/python docs/tour_pictures.py
+
+docs: $(VENV)/installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 clean:
 	rm -rf $(VENV) .cache demo build dist

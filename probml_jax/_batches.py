@@ -32,6 +32,16 @@ class Batches:
     for a sample of the whole. With a `mesh` every batch is spread over its devices.
 
     Batches smaller than the largest so far are padded with units of no weight, so that one program serves all.
+
+    >>> import jax.numpy as jnp, probml_jax as pml
+    >>> coins = np.array([1.0, 0.0, 1.0, 1.0, 1.0], np.float32)[:, None]
+    >>> model = pml.mixtures.Mixture(
+    ...     pml.ML(pml.distributions.Categorical(jnp.array([0.5, 0.5], jnp.float32))),
+    ...     pml.Stacked(pml.ML(jax.vmap(pml.distributions.Bernoulli)(jnp.array([[0.2], [0.9]], jnp.float32)))),
+    ... )
+    >>> whole, parts = pml.fit(model, coins, max_steps=3), pml.fit(model, pml.Batches(coins, 2), max_steps=3)
+    >>> bool(jnp.allclose(whole.objective, parts.objective))
+    True
     """
 
     def __init__(

@@ -30,6 +30,7 @@ class Buckets(eqx.Module):
 
     @property
     def num_units(self) -> int:
+        """The units of all parts."""
         return sum(p.shape[0] for p in self.positions)
 
     def map(self, function: Callable[[Data], PyTree]) -> list[PyTree]:

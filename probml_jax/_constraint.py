@@ -12,6 +12,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.core
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
@@ -99,7 +100,11 @@ positive_definite = Constraint(
 
 
 def above(bound: float | int | Array) -> Constraint:
-    """Values greater than `bound` (elementwise)."""
+    """Values greater than `bound` (elementwise).
+
+    >>> above(2.0).from_raw(jnp.zeros(())).item()
+    3.0
+    """
     return Constraint("above", lambda x: jnp.log(x - bound), lambda r: bound + jnp.exp(r))
 
 
@@ -122,12 +127,25 @@ def only(constraint: Constraint, free: Array | None) -> Constraint:
 
 
 def param(constraint: Constraint | Callable[[Any], Constraint], **kwargs) -> Any:
-    """A trainable field with its domain; a callable receives the module and returns the constraint."""
+    """A trainable field with its domain; a callable receives the module and returns the constraint.
+
+    >>> class Coin(eqx.Module):
+    ...     bias: jax.Array = param(unit_interval)
+    >>> unconstrain(Coin(jnp.array(0.5))).bias.item()
+    0.0
+    """
     return eqx.field(metadata={"constraint": constraint}, converter=as_float, **kwargs)
 
 
 def fixed(**kwargs) -> Any:
-    """A field whose whole subtree never trains: priors, floors, frozen leaves."""
+    """A field whose whole subtree never trains: priors, floors, frozen leaves.
+
+    >>> class Shifted(eqx.Module):
+    ...     loc: jax.Array = param(real)
+    ...     origin: jax.Array = fixed()
+    >>> num_parameters(Shifted(jnp.zeros(3), jnp.ones(3)))
+    3
+    """
     return eqx.field(metadata={"fixed": True}, **kwargs)
 
 
@@ -172,17 +190,33 @@ def _walk(node: PyTree, on_param: Callable, on_rest: Callable, inside_network: b
 
 
 def unconstrain(model: PyTree) -> PyTree:
-    """The same tree with every declared parameter in raw coordinates."""
+    """The same tree with every declared parameter in raw coordinates.
+
+    >>> from probml_jax.distributions import Bernoulli
+    >>> unconstrain(Bernoulli(probs=0.5)).probs.item()
+    0.0
+    """
     return _walk(model, lambda c, v: c.to_raw(v), lambda v: v)
 
 
 def constrain(raw: PyTree) -> PyTree:
-    """Inverse of `unconstrain`."""
+    """Inverse of `unconstrain`.
+
+    >>> from probml_jax.distributions import Normal
+    >>> constrain(unconstrain(Normal(loc=0.0, scale=2.0))).scale.item()
+    2.0
+    """
     return _walk(raw, lambda c, v: c.from_raw(v), lambda v: v)
 
 
 def trainable(model: PyTree) -> PyTree:
-    """A tree of booleans: which leaves are declared parameters outside `fixed` subtrees."""
+    """A tree of booleans: which leaves are declared parameters outside `fixed` subtrees.
+
+    >>> from probml_jax.distributions import Binomial
+    >>> mask = trainable(Binomial(probs=0.3, total_count=10))
+    >>> mask.probs, mask.total_count
+    (True, False)
+    """
     return _walk(model, lambda c, v: True, lambda v: False)
 
 
@@ -193,7 +227,12 @@ def movable(model: PyTree) -> PyTree:
 
 
 def num_parameters(model: PyTree) -> int:
-    """Degrees of freedom of a model: what BIC and AIC count."""
+    """Degrees of freedom of a model: what BIC and AIC count.
+
+    >>> from probml_jax.distributions import Categorical, MultivariateNormal
+    >>> num_parameters(Categorical([0.2, 0.3, 0.5])), num_parameters(MultivariateNormal(jnp.zeros(3), jnp.eye(3)))
+    (2, 9)
+    """
     total = []
     _walk(model, lambda c, v: total.append(c.count(v)), lambda v: v)
     return sum(total)

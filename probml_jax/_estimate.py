@@ -105,7 +105,13 @@ class ML(AbstractEstimate):
 
 
 class MAP(AbstractEstimate):
-    """The mode of the posterior under a conjugate prior. The prior itself never trains."""
+    """The mode of the posterior under a conjugate prior. The prior itself never trains.
+
+    >>> import probml_jax as pml
+    >>> leaf = MAP(pml.distributions.Bernoulli(probs=0.5), pml.conjugate.BetaBernoulli(2.0, 2.0))
+    >>> leaf.refit(leaf.statistics(jnp.ones(2), jnp.ones(2))).distribution.probs.item()  # 3 of 4
+    0.75
+    """
 
     distribution: AbstractFamily
     prior: AbstractConjugatePrior = fixed()
@@ -140,7 +146,14 @@ class MAP(AbstractEstimate):
 
 
 class Bayes(AbstractEstimate):
-    r"""A (variational) posterior $q(\theta)$ of the conjugate form; the objective gains $-KL(q \| p)$."""
+    r"""A (variational) posterior $q(\theta)$ of the conjugate form; the objective gains $-KL(q \| p)$.
+
+    >>> import probml_jax as pml
+    >>> prior = pml.conjugate.BetaBernoulli(1.0, 1.0)
+    >>> leaf = Bayes(prior, prior)
+    >>> leaf.refit(leaf.statistics(jnp.ones(2), jnp.ones(2))).predictive().probs.item()  # Laplace's rule of succession
+    0.75
+    """
 
     posterior: AbstractConjugatePrior
     prior: AbstractConjugatePrior = fixed()
@@ -174,7 +187,13 @@ class Bayes(AbstractEstimate):
 
 
 class Frozen(AbstractEstimate):
-    """A leaf that is scored and never learned: EM leaves it alone and gradients stop at it."""
+    """A leaf that is scored and never learned: EM leaves it alone and gradients stop at it.
+
+    >>> from probml_jax.distributions import Normal
+    >>> leaf = Frozen(ML(Normal(loc=0.0, scale=1.0)))
+    >>> leaf.refit(leaf.statistics(jnp.array([5.0]), jnp.ones(1))).point().loc.item()
+    0.0
+    """
 
     leaf: AbstractEstimate = fixed()
 
@@ -207,7 +226,13 @@ class Frozen(AbstractEstimate):
 
 
 class Known(AbstractEstimate):
-    """A density of any kind, taken as it is (a kernel density, a flow): scored and sampled, never learned."""
+    """A density of any kind, taken as it is (a kernel density, a flow): scored and sampled, never learned.
+
+    >>> import probml_jax as pml
+    >>> leaf = Known(pml.density.KernelDensity.from_data(jnp.array([[0.0], [1.0], [2.0]])))
+    >>> leaf.expected_log_prob(jnp.array([1.0])) > leaf.expected_log_prob(jnp.array([9.0]))
+    Array(True, dtype=bool)
+    """
 
     density: Any = fixed()
 
@@ -240,7 +265,14 @@ class Known(AbstractEstimate):
 
 
 class Nested(AbstractEstimate):
-    """A latent model as a leaf: mixtures of mixtures, HMMs with mixture emissions."""
+    """A latent model as a leaf: mixtures of mixtures, HMMs with mixture emissions.
+
+    >>> import jax, probml_jax as pml
+    >>> normals = pml.Stacked(ML(jax.vmap(pml.distributions.Normal)(jnp.array([-2.0, 2.0]), jnp.ones(2))))
+    >>> leaf = Nested(pml.mixtures.Mixture(ML(pml.distributions.Categorical([0.5, 0.5])), normals))
+    >>> round(float(leaf.expected_log_prob(jnp.array(0.0))), 4)
+    -2.9189
+    """
 
     model: AbstractLatentModel
 

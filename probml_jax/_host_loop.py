@@ -143,8 +143,8 @@ def _gather(model, method, data, weights, sofar):
 @eqx.filter_jit
 def _move(progress, static, method, gathered, rtol):
     found, mass = gathered
-    moved = method.move(eqx.combine(progress.candidate, static), found, mass, mass, progress.state)
-    return judge(progress, method, *moved, rtol, mass)
+    new, state, value = method.move(eqx.combine(progress.candidate, static), found, mass, mass, progress.state)
+    return judge(progress, method, new, state, value, rtol, mass)
 
 
 @eqx.filter_jit

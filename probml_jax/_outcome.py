@@ -50,6 +50,7 @@ class Fit(eqx.Module):
 
     @property
     def converged(self) -> Array:
+        """Whether it ended because the objective stopped improving, one per fit of a batch."""
         return self.status == Status.converged
 
     def raise_if_failed(self) -> "Fit":

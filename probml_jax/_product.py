@@ -30,11 +30,20 @@ class Independent(AbstractDistribution):
         return tuple(part.sample(k) for part, k in zip(self.parts, keys, strict=True))
 
     def mean(self) -> tuple[Any, ...]:
+        """The mean of each part."""
         return tuple(part.mean() for part in self.parts)
 
 
 class Product(AbstractEstimate):
-    r"""Independent leaves over the parts of a tuple: $\prod_j p_j(x_j)$. Parts may be missing one by one."""
+    r"""Independent leaves over the parts of a tuple: $\prod_j p_j(x_j)$. Parts may be missing one by one.
+
+    >>> import jax.numpy as jnp
+    >>> from probml_jax import ML
+    >>> from probml_jax.distributions import Categorical, Normal
+    >>> leaf = Product((ML(Normal(loc=0.0, scale=1.0)), ML(Categorical([0.5, 0.5]))))
+    >>> round(float(leaf.expected_log_prob((jnp.array(0.0), jnp.array(1)))), 4)
+    -1.6121
+    """
 
     leaves: tuple[AbstractEstimate, ...]
 

@@ -77,7 +77,13 @@ def _all_equal(tree) -> bool:
 
 
 class Stacked(AbstractStack):
-    """k separate leaves. Build one by `Stacked(eqx.filter_vmap(make_leaf)(parameters))`."""
+    """k separate leaves. Build one by `Stacked(eqx.filter_vmap(make_leaf)(parameters))`.
+
+    >>> from probml_jax.distributions import Normal
+    >>> stack = Stacked(ML(jax.vmap(Normal)(jnp.array([-1.0, 0.0, 1.0]), jnp.ones(3))))
+    >>> stack.size, stack.expected_log_probs(jnp.zeros(5)).shape
+    (3, (3, 5))
+    """
 
     each: AbstractEstimate
 
@@ -126,6 +132,11 @@ class Tied(AbstractStack):
     `each` is an `ML`, `MAP` or `Bayes` leaf in which locations (for `Bayes` also strengths) are stacked, `loc (k, d)`,
     and everything else stands once; the prior of `MAP` and `Bayes` is an `AbstractLocationPrior` and is not stacked.
     The M-step pools the scatter of all members around their own new locations.
+
+    >>> from probml_jax.distributions import MultivariateNormal
+    >>> stack = Tied(ML(eqx.tree_at(lambda d: d.loc, MultivariateNormal(jnp.zeros(2), jnp.eye(2)), jnp.zeros((3, 2)))))
+    >>> stack.size, stack.member(1).distribution.covariance.shape
+    (3, (2, 2))
     """
 
     each: AbstractEstimate
@@ -148,16 +159,16 @@ class Tied(AbstractStack):
         return self._vmap(lambda leaf, w: leaf.statistics(xs, w), weights, in_axis=axis)
 
     def refit(self, stats: Statistics) -> Self:
-        leaf = self.each
-        if isinstance(leaf, ML):
-            return Tied(ML(_pool_spread(self.member(0).distribution, leaf.distribution.loc, stats)))
+        leaf: Any = self.each
+        one: Any = self.member(0)
+        if isinstance(self.each, ML):
+            return Tied(ML(_pool_spread(one.distribution, leaf.distribution.loc, stats)))
         posteriors = self._vmap(lambda leaf, s: leaf.prior.absorb(s, _center(leaf)), stats)
         shared = Tied(Bayes(leaf.prior.tie(posteriors), leaf.prior))
-        if isinstance(leaf, Bayes):
+        if isinstance(self.each, Bayes):
             return shared
         modes = shared.map(lambda leaf: leaf.posterior.shared_mode(self.size))
-        one = jax.tree_util.tree_map(lambda a: a[0], modes)
-        mode = with_constants_of(one, self.member(0).distribution)
+        mode = with_constants_of(jax.tree_util.tree_map(lambda a: a[0], modes), one.distribution)
         return Tied(MAP(eqx.tree_at(lambda d: d.loc, mode, modes.loc), leaf.prior))
 
     def recenter(self, stats: Statistics, new: Self) -> Statistics:
@@ -167,10 +178,10 @@ class Tied(AbstractStack):
     def log_prior(self) -> Scalar:
         """Each member's own, less the shared spread's part that it counts again."""
         total = jnp.sum(self.map(lambda leaf: leaf.log_prior()))
-        one = self.member(0)
-        if isinstance(one, MAP):
+        one: Any = self.member(0)
+        if isinstance(self.each, MAP):
             return total - (self.size - 1) * one.prior.spread_log_prob(one.distribution)
-        if isinstance(one, Bayes):
+        if isinstance(self.each, Bayes):
             return total + (self.size - 1) * one.posterior.spread_kl(one.prior)
         return total
 
@@ -191,12 +202,13 @@ class Tied(AbstractStack):
         return self.member(0).degenerate()
 
 
-def _stacked_fields(leaf: AbstractEstimate) -> tuple:
+def _stacked_fields(leaf: Any) -> tuple:
     """The arrays of a tied leaf that differ from member to member."""
-    return (leaf.posterior.loc, leaf.posterior.strength) if isinstance(leaf, Bayes) else (leaf.distribution.loc,)
+    own: Any = leaf.posterior if isinstance(leaf, Bayes) else leaf.distribution
+    return (own.loc, own.strength) if isinstance(leaf, Bayes) else (own.loc,)
 
 
-def _center(leaf: AbstractEstimate) -> AbstractFamily:
+def _center(leaf: Any) -> AbstractFamily:
     return leaf.posterior.expected()[0] if isinstance(leaf, Bayes) else leaf.distribution
 
 

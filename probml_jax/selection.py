@@ -46,13 +46,26 @@ def bic(model: AbstractModel, data: Data, weights: Any = None) -> Scalar:
     r"""Bayesian information criterion $-2\log L + p\log n$; lower is better. $n$ is the total weight.
 
     Reference: Schwarz (1978).
+
+    >>> import probml_jax as pml
+    >>> model = pml.classifiers.softmax_regression(1, 2)
+    >>> data = jnp.array([[-1.0], [1.0]]), jnp.array([0, 1])
+    >>> round(float(bic(model, data)), 4), num_parameters(model)
+    (5.5452, 4)
     """
     data, weights = _ready(model, data, weights)
     return num_parameters(model) * jnp.log(jnp.sum(weights)) - 2 * _log_likelihood(model, data, weights)
 
 
 def aic(model: AbstractModel, data: Data, weights: Any = None) -> Scalar:
-    r"""Akaike information criterion $-2\log L + 2p$; lower is better. Reference: Akaike (1974)."""
+    r"""Akaike information criterion $-2\log L + 2p$; lower is better. Reference: Akaike (1974).
+
+    >>> import probml_jax as pml
+    >>> model = pml.classifiers.softmax_regression(1, 2)
+    >>> data = jnp.array([[-1.0], [1.0]]), jnp.array([0, 1])
+    >>> round(float(aic(model, data)), 4), num_parameters(model)
+    (10.7726, 4)
+    """
     data, weights = _ready(model, data, weights)
     return 2.0 * num_parameters(model) - 2 * _log_likelihood(model, data, weights)
 
@@ -66,7 +79,13 @@ def icl(model: Mixture, data: Data, weights: Any = None) -> Scalar:
 
 
 def held_out(model: AbstractModel, data: Data, weights: Any = None) -> Scalar:
-    """Mean log-likelihood per unit of data the model has not seen, under the predictive density of a mixture."""
+    """Mean log-likelihood per unit of data the model has not seen, under the predictive density of a mixture.
+
+    >>> import probml_jax as pml
+    >>> model = pml.classifiers.softmax_regression(1, 2)
+    >>> round(float(held_out(model, (jnp.array([[-1.0], [1.0]]), jnp.array([0, 1])))), 4)
+    -0.6931
+    """
     data, weights = _ready(model, data, weights)
     return _predictive_log_likelihood(model, data, weights) / jnp.sum(weights)
 
@@ -104,6 +123,7 @@ class Row:
 
     @property
     def status(self) -> str:
+        """How the fit ended."""
         return Status(int(self.fit.status)).name
 
 
@@ -158,6 +178,12 @@ def compare(
     `build(key, data, **settings)` makes the starting model. `agreement` is the share of restarts that came within
     0.01 nats per hundred units of the best one: low means that more restarts are wanted. `held_out` is filled when
     `test_data` is given, `evidence` when the leaves are `Bayes`.
+
+    >>> import jax.random as jr, probml_jax as pml
+    >>> xs = jnp.array([[1.0], [0.0], [2.0], [9.0], [8.0], [9.0]])
+    >>> table = compare(jr.key(2), xs, pml.mixtures.poisson_mixture, {"num_components": [2]}, num_restarts=2)
+    >>> table.best("bic").settings
+    {'num_components': 2}
     """
     rows = []
     data = as_data(data)

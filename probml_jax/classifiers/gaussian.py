@@ -81,10 +81,11 @@ def _gaussian(xs, ys, weights, groups, num_classes, covariance, estimate, *optio
 
 
 def _check_shrinkage(shrinkage: Any, unbiased: bool, covariance: str, estimate: str) -> None:
-    plain = not isinstance(shrinkage, str) and is_concrete(shrinkage)
-    if (isinstance(shrinkage, str) and shrinkage != "auto") or (plain and not 0 <= shrinkage <= 1):
+    named = isinstance(shrinkage, str)
+    amount: Any = 0 if named or not is_concrete(shrinkage) else shrinkage
+    if (named and shrinkage != "auto") or not 0 <= amount <= 1:
         raise ValueError(f"shrinkage must lie in [0, 1] or be 'auto'; got {shrinkage!r}.")
-    shrunken = isinstance(shrinkage, str) or (plain and shrinkage > 0)
+    shrunken = named or amount > 0
     if (shrunken or unbiased) and estimate != "ml":
         raise ValueError("shrinkage and unbiased are for estimate='ml'.")
     if shrunken and covariance not in ("full", "tied"):

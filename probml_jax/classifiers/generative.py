@@ -45,6 +45,7 @@ class GenerativeClassifier(AbstractJointModel):
 
     @property
     def num_classes(self) -> int:
+        """c."""
         return self.class_conditionals.size
 
     @property

@@ -33,7 +33,11 @@ def bayes_action(probs: Any, cost: Any = None) -> Int[Array, "*n"]:
 
 
 def conditional_risk(probs: Any, cost: Any = None) -> Float[Array, "*n"]:
-    r"""Expected loss of the Bayes action of each event, $\min_a R(a \mid x)$; arguments as in `bayes_action`."""
+    r"""Expected loss of the Bayes action of each event, $\min_a R(a \mid x)$; arguments as in `bayes_action`.
+
+    >>> conditional_risk(jnp.array([[0.75, 0.25]]), [[0.0, 5.0], [1.0, 0.0]]).tolist()  # a miss costs five false alarms
+    [0.75]
+    """
     return jnp.min(expected_loss(probs, cost), axis=-1)
 
 

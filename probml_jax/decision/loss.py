@@ -81,7 +81,11 @@ def empirical_risk(actions: Any, labels: Any, cost: Any = None, weights: Any = N
 
 
 def error_rate(actions: Any, labels: Any, weights: Any = None) -> Scalar:
-    """The share of wrong answers: `empirical_risk` of the 0-1 loss."""
+    """The share of wrong answers: `empirical_risk` of the 0-1 loss.
+
+    >>> error_rate([0, 1, 1, 0], [0, 1, 0, 0]).item()
+    0.25
+    """
     return empirical_risk(actions, labels, None, weights)
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable
+from typing import Any
 
 import jax.numpy as jnp
 import jax.random as jr
@@ -27,13 +28,14 @@ class Kernel:
     log_volume: Callable[[int], float]
     in_logs: bool = False
     cube: bool = False
-    radius: Callable[[PRNGKey, int, object], Array] | None = None
-    draw: Callable[[PRNGKey, int, object], Array] | None = None
+    radius: Callable[[PRNGKey, int, Any], Array] | None = None
+    draw: Callable[[PRNGKey, int, Any], Array] | None = None
 
-    def sample(self, key: PRNGKey, d: int, dtype: object) -> Float[Array, "d"]:
+    def sample(self, key: PRNGKey, d: int, dtype: Any) -> Float[Array, "d"]:
         """One draw: a direction at random, as far as the kernel says."""
         if self.draw is not None:
             return self.draw(key, d, dtype)
+        assert self.radius is not None, "a kernel has a radius or draws the vector itself"
         where, how_far = jr.split(key)
         direction = jr.normal(where, (d,), dtype)
         return direction / jnp.sqrt(jnp.sum(direction**2)) * self.radius(how_far, d, dtype)
@@ -60,7 +62,7 @@ def _cosine_moment(d: int) -> float:
     return float(d * 0.5 * np.sum(weights * np.cos(0.5 * np.pi * r) * r ** (d - 1)))
 
 
-def _cosine_radius(key: PRNGKey, d: int, dtype: object) -> Array:
+def _cosine_radius(key: PRNGKey, d: int, dtype: Any) -> Array:
     """By the inverse of a tabulated distribution function, right to about six digits."""
     r = np.linspace(0, 1, 4097)
     density = np.cos(0.5 * np.pi * r) * r ** (d - 1)

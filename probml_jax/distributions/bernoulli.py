@@ -66,12 +66,15 @@ class Bernoulli(AbstractExponentialFamily):
         return jr.bernoulli(key, self.probs, self.probs.shape).astype(self.probs.dtype)
 
     def mean(self) -> Float[Array, "*event"]:
+        """$p_j$."""
         return self.probs
 
     def mode(self) -> Float[Array, "*event"]:
+        r"""1 where $p_j > \tfrac12$, else 0."""
         return (self.probs > 0.5).astype(self.probs.dtype)
 
     def variance(self) -> Float[Array, "*event"]:
+        """$p_j(1-p_j)$."""
         return self.probs * (1 - self.probs)
 
     def entropy(self) -> Scalar:

@@ -57,6 +57,7 @@ class Beta(AbstractExponentialFamily):
         return jr.beta(key, self.alpha, self.beta, self.alpha.shape, self.alpha.dtype)
 
     def mean(self) -> Float[Array, "*event"]:
+        r"""$\alpha/(\alpha+\beta)$."""
         return self.alpha / (self.alpha + self.beta)
 
     def mode(self) -> Float[Array, "*event"]:
@@ -67,6 +68,7 @@ class Beta(AbstractExponentialFamily):
         return jnp.where(interior, (a - 1) / jnp.where(interior, a + b - 2, 1), edge)
 
     def variance(self) -> Float[Array, "*event"]:
+        r"""$\alpha\beta/\big((\alpha+\beta)^2(\alpha+\beta+1)\big)$."""
         total = self.alpha + self.beta
         return self.alpha * self.beta / (total * total * (total + 1))
 

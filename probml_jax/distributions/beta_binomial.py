@@ -55,9 +55,11 @@ class BetaBinomial(AbstractDistribution):
         return jr.binomial(key_count, self.total_count, probs, shape, dtype)
 
     def mean(self) -> Float[Array, "*event"]:
+        r"""$n\alpha/(\alpha+\beta)$."""
         return self.total_count * self.alpha / (self.alpha + self.beta)
 
     def variance(self) -> Float[Array, "*event"]:
+        r"""$n p(1-p)(\alpha+\beta+n)/(\alpha+\beta+1)$ with $p = \alpha/(\alpha+\beta)$."""
         total = self.alpha + self.beta
         probs = self.alpha / total
         return self.total_count * probs * (1 - probs) * (total + self.total_count) / (total + 1)

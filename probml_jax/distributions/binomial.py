@@ -61,12 +61,15 @@ class Binomial(AbstractExponentialFamily):
         return jr.binomial(key, self.total_count, self.probs, self.probs.shape, self.probs.dtype)
 
     def mean(self) -> Float[Array, "*event"]:
+        """$n p$."""
         return self.total_count * self.probs
 
     def mode(self) -> Float[Array, "*event"]:
+        r"""$\lfloor (n+1)p \rfloor$, at most $n$; where $(n+1)p$ is whole, one less is as probable."""
         return jnp.minimum(jnp.floor((self.total_count + 1) * self.probs), self.total_count)
 
     def variance(self) -> Float[Array, "*event"]:
+        """$n p(1-p)$."""
         return self.total_count * self.probs * (1 - self.probs)
 
     def entropy(self) -> Scalar:

@@ -41,10 +41,12 @@ class Categorical(AbstractExponentialFamily):
 
     @property
     def log_probs(self) -> Float[Array, "*event k"]:
+        """Logarithms of `probs`, `-inf` for the impossible."""
         return safe_log(self.probs)
 
     @property
     def num_categories(self) -> int:
+        """k."""
         return self.probs.shape[-1]
 
     def log_prob(self, x: Int[Array, "*event"] | int) -> Scalar:
@@ -58,6 +60,7 @@ class Categorical(AbstractExponentialFamily):
         return jr.categorical(key, self.log_probs)
 
     def mode(self) -> Int[Array, "*event"]:
+        """The most probable label; the first of equals."""
         return jnp.argmax(self.probs, axis=-1)
 
     def entropy(self) -> Scalar:

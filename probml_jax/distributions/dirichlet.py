@@ -65,6 +65,7 @@ class Dirichlet(AbstractExponentialFamily):
         return jr.dirichlet(key, self.concentration, dtype=self.concentration.dtype)
 
     def mean(self) -> Float[Array, "k"]:
+        r"""$\alpha_k / \sum_j \alpha_j$."""
         return self.concentration / jnp.sum(self.concentration)
 
     def mode(self) -> Float[Array, "k"]:
@@ -75,10 +76,12 @@ class Dirichlet(AbstractExponentialFamily):
         return jnp.where(total > 0, excess / jnp.where(total > 0, total, 1), flat)
 
     def variance(self) -> Float[Array, "k"]:
+        r"""$m_k(1-m_k)/(\alpha_0+1)$ with the mean $m$ and $\alpha_0 = \sum_k\alpha_k$."""
         mean = self.mean()
         return mean * (1 - mean) / (jnp.sum(self.concentration) + 1)
 
     def covariance(self) -> Float[Array, "k k"]:
+        r"""$(\mathrm{diag}(m) - m m^\top)/(\alpha_0+1)$ with the mean $m$ and $\alpha_0 = \sum_k\alpha_k$."""
         mean = self.mean()
         return (jnp.diag(mean) - jnp.outer(mean, mean)) / (jnp.sum(self.concentration) + 1)
 

@@ -78,12 +78,17 @@ class DirichletMultinomial(AbstractDistribution):
         return jr.multinomial(key_count, self._draws, probs, dtype=probs.dtype)
 
     def mean(self) -> Float[Array, "k"]:
+        r"""$n\alpha_k/\sum_j\alpha_j$."""
         return self._draws * self.concentration / jnp.sum(self.concentration)
 
     def variance(self) -> Float[Array, "k"]:
+        """The diagonal of `covariance()`."""
         return jnp.diagonal(self.covariance())
 
     def covariance(self) -> Float[Array, "k k"]:
+        r"""$n\frac{\alpha_0+n}{\alpha_0+1}(\mathrm{diag}(m) - m m^\top)$ with $m = \alpha/\alpha_0$ and
+        $\alpha_0 = \sum_k\alpha_k$.
+        """
         total = jnp.sum(self.concentration)
         probs = self.concentration / total
         spread = self._draws * (total + self._draws) / (total + 1)

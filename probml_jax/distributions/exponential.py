@@ -48,12 +48,15 @@ class Exponential(AbstractExponentialFamily):
         return jr.exponential(key, self.rate.shape, self.rate.dtype) / self.rate
 
     def mean(self) -> Float[Array, "*event"]:
+        r"""$1/\lambda$."""
         return 1 / self.rate
 
     def mode(self) -> Float[Array, "*event"]:
+        """0, the densest point."""
         return jnp.zeros_like(self.rate)
 
     def variance(self) -> Float[Array, "*event"]:
+        r"""$1/\lambda^2$."""
         return 1 / self.rate**2
 
     def entropy(self) -> Scalar:

@@ -51,12 +51,15 @@ class Gamma(AbstractExponentialFamily):
         return jr.gamma(key, self.shape, self.shape.shape, self.shape.dtype) / self.rate
 
     def mean(self) -> Float[Array, "*event"]:
+        """$a/b$ of shape $a$ and rate $b$."""
         return self.shape / self.rate
 
     def mode(self) -> Float[Array, "*event"]:
+        """$(a-1)/b$; 0 for a shape below 1, where the density has no maximum inside."""
         return jnp.maximum(self.shape - 1, 0) / self.rate
 
     def variance(self) -> Float[Array, "*event"]:
+        """$a/b^2$."""
         return self.shape / self.rate**2
 
     def entropy(self) -> Scalar:

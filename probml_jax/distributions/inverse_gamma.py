@@ -57,6 +57,7 @@ class InverseGamma(AbstractExponentialFamily):
         return jnp.where(proper, self.scale / jnp.where(proper, self.shape - 1, 1), jnp.inf)
 
     def mode(self) -> Float[Array, "*event"]:
+        """$b/(a+1)$ of shape $a$ and scale $b$."""
         return self.scale / (self.shape + 1)
 
     def variance(self) -> Float[Array, "*event"]:

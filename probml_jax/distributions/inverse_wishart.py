@@ -64,6 +64,7 @@ class InverseWishart(AbstractExponentialFamily):
         return jnp.where(excess > 0, self.scale / jnp.where(excess > 0, excess, 1), jnp.nan)
 
     def mode(self) -> Float[Array, "d d"]:
+        r"""$\Psi/(\nu+d+1)$."""
         return self.scale / (self.df + self.scale.shape[0] + 1)
 
     def expected_log_det(self) -> Scalar:

@@ -47,8 +47,8 @@ class LinearGaussian(AbstractLinear):
 
     def log_prob(self, x: tuple[Float[Array, "p"], Float[Array, "m"]]) -> Scalar:
         r"""$\log p(y \mid x)$ of the pair `(x, y)`."""
-        x, y = x
-        return self.given(x).log_prob(y)
+        inputs, y = x
+        return self.given(inputs).log_prob(y)
 
     def noise(self, key: PRNGKey) -> Float[Array, "m"]:
         return matmul(cholesky(self.covariance).factor, jr.normal(key, self.offset.shape, self.offset.dtype))

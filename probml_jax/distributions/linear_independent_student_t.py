@@ -56,8 +56,8 @@ class LinearIndependentStudentT(AbstractDistribution):
 
     def log_prob(self, x: tuple[Float[Array, "p"], Float[Array, "m"]]) -> Scalar:
         r"""$\log p(y \mid x)$ of the pair `(x, y)`."""
-        x, y = x
-        return self.given(x).log_prob(y)
+        inputs, y = x
+        return self.given(inputs).log_prob(y)
 
     def sample(self, key: PRNGKey) -> NoReturn:
         raise TypeError("LinearIndependentStudentT does not model x; use given(x).sample(key).")

@@ -78,8 +78,8 @@ class LinearNormal(AbstractLinear):
 
     def log_prob(self, x: tuple[Float[Array, "p"], Float[Array, "m"]]) -> Scalar:
         r"""$\log p(y \mid x)$ of the pair `(x, y)`."""
-        x, y = x
-        return independent_log_prob(y, self.mean_at(x), self.scale)
+        inputs, y = x
+        return independent_log_prob(y, self.mean_at(inputs), self.scale)
 
     def noise(self, key: PRNGKey) -> Float[Array, "m"]:
         return self.scale * jr.normal(key, self.offset.shape, self.offset.dtype)

@@ -95,8 +95,8 @@ class LinearSphericalNormal(AbstractLinear):
 
     def log_prob(self, x: tuple[Float[Array, "p"], Float[Array, "m"]]) -> Scalar:
         r"""$\log p(y \mid x)$ of the pair `(x, y)`."""
-        x, y = x
-        mean = self.mean_at(x)
+        inputs, y = x
+        mean = self.mean_at(inputs)
         if self.directions is None:
             return independent_log_prob(y, mean, jnp.broadcast_to(self.scale, mean.shape))
         exactly = independent_log_prob(y, mean, jnp.zeros_like(mean))

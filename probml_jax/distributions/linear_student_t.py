@@ -57,8 +57,8 @@ class LinearStudentT(AbstractDistribution):
 
     def log_prob(self, x: tuple[Float[Array, "p"], Float[Array, "m"]]) -> Scalar:
         r"""$\log p(y \mid x)$ of the pair `(x, y)`."""
-        x, y = x
-        return self.given(x).log_prob(y)
+        inputs, y = x
+        return self.given(inputs).log_prob(y)
 
     def sample(self, key: PRNGKey) -> NoReturn:
         raise TypeError("LinearStudentT does not model x, so no (x, y) can be drawn; use given(x).sample(key).")

@@ -50,6 +50,7 @@ class Lomax(AbstractDistribution):
         return jnp.where(proper, self.scale / jnp.where(proper, self.shape - 1, 1), jnp.inf)
 
     def mode(self) -> Float[Array, "*event"]:
+        """0, the densest point."""
         return jnp.zeros_like(self.shape)
 
     def variance(self) -> Float[Array, "*event"]:
@@ -59,4 +60,5 @@ class Lomax(AbstractDistribution):
         return jnp.where(proper, self.scale**2 * a / ((a - 1) ** 2 * (a - 2)), jnp.inf)
 
     def entropy(self) -> Scalar:
+        r"""$\sum_j \log(b_j/a_j) + 1 + 1/a_j$ of shape $a$ and scale $b$."""
         return jnp.sum(jnp.log(self.scale / self.shape) + 1 + 1 / self.shape)

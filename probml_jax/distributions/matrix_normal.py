@@ -60,20 +60,25 @@ class MatrixNormal(AbstractDistribution):
         return self.loc + matmul(matmul(row, jr.normal(key, self.loc.shape, self.loc.dtype)), column.T)
 
     def mean(self) -> Float[Array, "m p"]:
+        """`loc`."""
         return self.loc
 
     def mode(self) -> Float[Array, "m p"]:
+        """`loc`."""
         return self.loc
 
     def variance(self) -> Float[Array, "m p"]:
+        """Entry by entry, $U_{ii}V_{jj}$."""
         return jnp.outer(jnp.diagonal(self.row_covariance), jnp.diagonal(self.column_covariance))
 
     def entropy(self) -> Scalar:
+        r"""$\tfrac12(mp(1+\log 2\pi) + p\log\lvert U\rvert + m\log\lvert V\rvert)$ for $m$ rows, $p$ columns."""
         m, p = self.loc.shape
         row, column = self._factors()
         return 0.5 * (m * p * (1 + LOG_2PI) + p * log_det(row) + m * log_det(column))
 
     def kl(self, other: Self) -> Scalar:
+        """KL(self || other), from the factors of rows and columns; the mp x mp covariance is never formed."""
         m, p = self.loc.shape
         (row, column), (other_row, other_column) = self._factors(), other._factors()
         rows = jnp.sum(solve_triangular(other_row, row, lower=True) ** 2)

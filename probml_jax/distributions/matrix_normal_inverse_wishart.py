@@ -82,12 +82,14 @@ class MatrixNormalInverseWishart(AbstractDistribution):
         return self.loc, self.scale / (self.df + m + p + 1)
 
     def entropy(self) -> Scalar:
+        r"""That of $\Sigma$, and the expected one of the matrix given $\Sigma$."""
         m, p = self.loc.shape
         precision = log_det(cholesky(self.column_precision).factor)
         given = 0.5 * (m * p * (1 + LOG_2PI) - m * precision + p * self.covariance.expected_log_det())
         return self.covariance.entropy() + given
 
     def kl(self, other: Self) -> Scalar:
+        r"""KL(self || other): that of $\Sigma$, and the expected one of the matrix given $\Sigma$."""
         m, p = self.loc.shape
         ours, theirs = cholesky(self.column_precision).factor, cholesky(other.column_precision).factor
         spread = m * (jnp.sum(solve_triangular(ours, theirs, lower=True) ** 2) - p + log_det(ours) - log_det(theirs))

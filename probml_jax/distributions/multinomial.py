@@ -82,6 +82,7 @@ class Multinomial(AbstractExponentialFamily):
         return jr.multinomial(key, self._draws, self.probs, dtype=self.probs.dtype)
 
     def mean(self) -> Float[Array, "k"]:
+        """$n p_k$."""
         return self._draws * self.probs
 
     def mode(self) -> Float[Array, "k"]:
@@ -93,9 +94,11 @@ class Multinomial(AbstractExponentialFamily):
         return quota + jnp.sum(rank < self._draws - jnp.sum(quota), axis=1)
 
     def variance(self) -> Float[Array, "k"]:
+        """$n p_k(1-p_k)$."""
         return self._draws * self.probs * (1 - self.probs)
 
     def covariance(self) -> Float[Array, "k k"]:
+        r"""$n(\mathrm{diag}(p) - p p^\top)$."""
         return self._draws * (jnp.diag(self.probs) - jnp.outer(self.probs, self.probs))
 
     def entropy(self) -> Scalar:

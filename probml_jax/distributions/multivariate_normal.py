@@ -84,10 +84,12 @@ class MultivariateNormal(AbstractExponentialFamily):
 
     @property
     def precision(self) -> Float[Array, "d d"]:
+        r"""$\Sigma^{-1}$."""
         return inv_psd(self.covariance)
 
     @property
     def scale_tril(self) -> Float[Array, "d d"]:
+        r"""The lower Cholesky factor of $\Sigma$."""
         return cholesky(self.covariance).factor
 
     def information(self) -> tuple[Float[Array, "d"], Float[Array, "d d"]]:
@@ -115,12 +117,15 @@ class MultivariateNormal(AbstractExponentialFamily):
         return jnp.sqrt(jnp.maximum(values, 0)), vectors
 
     def mean(self) -> Float[Array, "d"]:
+        """`loc`."""
         return self.loc
 
     def mode(self) -> Float[Array, "d"]:
+        """`loc`."""
         return self.loc
 
     def variance(self) -> Float[Array, "d"]:
+        """The diagonal of `covariance`."""
         return jnp.diagonal(self.covariance)
 
     def entropy(self) -> Scalar:

@@ -92,6 +92,7 @@ class MultivariateStudentT(AbstractFamily):
         return jnp.where(self.df > 1, self.loc, jnp.nan)
 
     def mode(self) -> Float[Array, "d"]:
+        """`loc`."""
         return self.loc
 
     def covariance(self) -> Float[Array, "d d"]:
@@ -101,9 +102,13 @@ class MultivariateStudentT(AbstractFamily):
         return jnp.where(proper, inflation, jnp.where(self.df > 1, jnp.inf, jnp.nan)) * self.scale_matrix
 
     def variance(self) -> Float[Array, "d"]:
+        """The diagonal of `covariance()`."""
         return jnp.diagonal(self.covariance())
 
     def entropy(self) -> Scalar:
+        r"""$\tfrac{\nu+d}2\big(\psi(\tfrac{\nu+d}2)-\psi(\tfrac\nu2)\big) + \tfrac12\log\lvert S\rvert$ and the
+        log-normalizer.
+        """
         d = self.loc.size
         half, more = 0.5 * self.df, 0.5 * (self.df + d)
         constant = log_rising(half, jnp.full_like(half, 0.5 * d)) - 0.5 * d * jnp.log(jnp.pi * self.df)

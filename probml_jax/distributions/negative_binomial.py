@@ -64,12 +64,15 @@ class NegativeBinomial(AbstractExponentialFamily):
         return jr.poisson(key_count, rate, self.probs.shape).astype(self.probs.dtype)
 
     def mean(self) -> Float[Array, "*event"]:
+        """$r p/(1-p)$."""
         return self.total_count * self.probs / (1 - self.probs)
 
     def mode(self) -> Float[Array, "*event"]:
+        r"""$\lfloor (r-1)p/(1-p) \rfloor$; 0 for $r \le 1$."""
         return jnp.floor(jnp.maximum(self.total_count - 1, 0) * self.probs / (1 - self.probs))
 
     def variance(self) -> Float[Array, "*event"]:
+        """$r p/(1-p)^2$."""
         return self.total_count * self.probs / (1 - self.probs) ** 2
 
     def entropy(self) -> Scalar:

@@ -57,12 +57,15 @@ class Normal(AbstractExponentialFamily):
         return self.loc + self.scale * jr.normal(key, self.loc.shape, self.loc.dtype)
 
     def mean(self) -> Float[Array, "*event"]:
+        """`loc`."""
         return self.loc
 
     def mode(self) -> Float[Array, "*event"]:
+        """`loc`."""
         return self.loc
 
     def variance(self) -> Float[Array, "*event"]:
+        r"""$\sigma_j^2$."""
         return self.scale**2
 
     def entropy(self) -> Scalar:

@@ -72,10 +72,12 @@ class NormalInverseChiSquared(AbstractDistribution):
         return self.loc, self.df * self.scale / (self.df + 3)
 
     def entropy(self) -> Scalar:
+        r"""That of $\sigma^2$, and the expected one of $\mu$ given $\sigma^2$."""
         mean_log = self.variance.mean_parameters()[0]
         return self.variance.entropy() + 0.5 * jnp.sum(1 + LOG_2PI + mean_log - jnp.log(self.strength))
 
     def kl(self, other: Self) -> Scalar:
+        r"""KL(self || other): that of $\sigma^2$, and the expected one of $\mu$ given $\sigma^2$."""
         ratio = other.strength / self.strength
         shift = other.strength * (self.loc - other.loc) ** 2 / self.scale
         return self.variance.kl(other.variance) + 0.5 * jnp.sum(ratio - 1 - jnp.log(ratio) + shift)

@@ -75,11 +75,13 @@ class NormalInverseWishart(AbstractDistribution):
         return self.loc, self.scale / (self.df + self.loc.size + 2)
 
     def entropy(self) -> Scalar:
+        r"""That of $\Sigma$, and the expected one of $\mu$ given $\Sigma$."""
         d = self.loc.size
         given = 0.5 * (d * (1 + LOG_2PI) - d * jnp.log(self.strength) + self.covariance.expected_log_det())
         return self.covariance.entropy() + given
 
     def kl(self, other: Self) -> Scalar:
+        r"""KL(self || other): that of $\Sigma$, and the expected one of $\mu$ given $\Sigma$."""
         shift = solve_triangular(cholesky(self.scale).factor, self.loc - other.loc, lower=True)
         ratio = other.strength / self.strength
         given = 0.5 * (self.loc.size * (ratio - 1 - jnp.log(ratio)) + other.strength * self.df * (shift @ shift))

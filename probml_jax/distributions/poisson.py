@@ -54,6 +54,7 @@ class Poisson(AbstractExponentialFamily):
         return jr.poisson(key, self.rate, self.rate.shape).astype(self.rate.dtype)
 
     def mean(self) -> Float[Array, "*event"]:
+        r"""$\lambda_j$."""
         return self.rate
 
     def mode(self) -> Float[Array, "*event"]:
@@ -61,6 +62,7 @@ class Poisson(AbstractExponentialFamily):
         return jnp.floor(self.rate)
 
     def variance(self) -> Float[Array, "*event"]:
+        r"""$\lambda_j$, as the mean."""
         return self.rate
 
     def entropy(self) -> Scalar:

@@ -62,15 +62,19 @@ class SphericalNormal(AbstractExponentialFamily):
         return self.loc + self.scale * jr.normal(key, self.loc.shape, self.loc.dtype)
 
     def mean(self) -> Float[Array, "d"]:
+        """`loc`."""
         return self.loc
 
     def mode(self) -> Float[Array, "d"]:
+        """`loc`."""
         return self.loc
 
     def variance(self) -> Float[Array, "d"]:
+        r"""$\sigma^2$ for every coordinate."""
         return jnp.full_like(self.loc, self.scale**2)
 
     def covariance(self) -> Float[Array, "d d"]:
+        r"""$\sigma^2 I$ as a matrix."""
         return self.scale**2 * jnp.eye(self.loc.size, dtype=self.loc.dtype)
 
     def entropy(self) -> Scalar:

@@ -89,6 +89,7 @@ class StudentT(AbstractFamily):
         return jnp.where(self.df > 1, self.loc, jnp.nan)
 
     def mode(self) -> Float[Array, "*event"]:
+        """`loc`."""
         return self.loc
 
     def variance(self) -> Float[Array, "*event"]:
@@ -98,6 +99,9 @@ class StudentT(AbstractFamily):
         return jnp.where(proper, value, jnp.where(self.df > 1, jnp.inf, jnp.nan))
 
     def entropy(self) -> Scalar:
+        r"""$\sum_j \tfrac{\nu_j+1}2\big(\psi(\tfrac{\nu_j+1}2)-\psi(\tfrac{\nu_j}2)\big) + \log\sigma_j$ and the
+        log-normalizer.
+        """
         half, more = 0.5 * self.df, 0.5 * (self.df + 1)
         constant = log_rising(half, jnp.full_like(half, 0.5)) - 0.5 * jnp.log(jnp.pi * self.df)
         return jnp.sum(more * (digamma(more) - digamma(half)) - constant + jnp.log(self.scale))

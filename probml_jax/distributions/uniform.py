@@ -44,12 +44,15 @@ class Uniform(AbstractDistribution):
         return jr.uniform(key, self.low.shape, self.low.dtype, self.low, self.high)
 
     def mean(self) -> Float[Array, "*event"]:
+        """$(a+b)/2$."""
         return 0.5 * (self.low + self.high)
 
     def variance(self) -> Float[Array, "*event"]:
+        """$(b-a)^2/12$."""
         return (self.high - self.low) ** 2 / 12
 
     def entropy(self) -> Scalar:
+        r"""$\sum_j\log(b_j-a_j)$."""
         return jnp.sum(jnp.log(self.high - self.low))
 
     def kl(self, other: Self) -> Scalar:

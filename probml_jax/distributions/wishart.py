@@ -59,6 +59,7 @@ class Wishart(AbstractExponentialFamily):
         return matmul(half, half.T)
 
     def mean(self) -> Float[Array, "d d"]:
+        r"""$\nu S$."""
         return self.df * self.scale
 
     def mode(self) -> Float[Array, "d d"]:

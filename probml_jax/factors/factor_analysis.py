@@ -51,11 +51,13 @@ class AbstractFactorModel(AbstractPreparedModel):
 
     @property
     def line(self) -> _Line:
+        """Loadings, mean and noise variances of one member standing for the belief."""
         member = self.observation.point()
         return _Line(member.matrix, member.offset, jnp.broadcast_to(member.scale**2, member.offset.shape))
 
     @property
     def num_factors(self) -> int:
+        """p."""
         return self.line.loadings.shape[1]
 
     @property
@@ -108,6 +110,7 @@ class AbstractFactorModel(AbstractPreparedModel):
         return matmul(line.loadings, z) + line.offset + noise
 
     def mean(self) -> Float[Array, "d"]:
+        """Mean of the observations."""
         return self.line.offset
 
     @eqx.filter_jit

@@ -79,6 +79,7 @@ class PCA(eqx.Module):
 
     @property
     def num_components(self) -> int:
+        """How many directions are kept."""
         return self.components.shape[0]
 
     def transform(self, xs: Float[Array, "*n d"]) -> Float[Array, "*n k"]:

@@ -113,7 +113,13 @@ def dimension_evidence(xs: Any, weights: Any = None) -> Float[Array, "_"]:
 
 
 def choose_dimension(xs: Any, weights: Any = None) -> int:
-    """The number of dimensions with the highest `dimension_evidence`."""
+    """The number of dimensions with the highest `dimension_evidence`.
+
+    >>> import jax.random as jr
+    >>> plane = jr.normal(jr.key(0), (100, 2)) @ jr.normal(jr.key(1), (2, 5))
+    >>> choose_dimension(plane + 0.1 * jr.normal(jr.key(2), (100, 5)))
+    2
+    """
     return int(jnp.argmax(dimension_evidence(xs, weights))) + 1
 
 

@@ -79,7 +79,11 @@ class AbstractPairKernel(AbstractKernel):
 
 
 class Constant(AbstractKernel):
-    r"""$\sigma^2$: one unknown level for all inputs."""
+    r"""$\sigma^2$: one unknown level for all inputs.
+
+    >>> Constant(2.0)(jnp.zeros(1), jnp.ones(1)).item()
+    2.0
+    """
 
     variance: Float[Array, ""] = param(positive, default=1.0)
 
@@ -100,7 +104,11 @@ class Constant(AbstractKernel):
 
 
 class Sum(AbstractKernel):
-    """`first + second`: the sum of two independent functions."""
+    """`first + second`: the sum of two independent functions.
+
+    >>> (Constant(2.0) + Constant(3.0))(jnp.zeros(1), jnp.ones(1)).item()
+    5.0
+    """
 
     first: AbstractKernel
     second: AbstractKernel
@@ -119,7 +127,11 @@ class Sum(AbstractKernel):
 
 
 class Product(AbstractKernel):
-    """`first * second`: one function modulated by another."""
+    """`first * second`: one function modulated by another.
+
+    >>> (Constant(2.0) * Constant(3.0))(jnp.zeros(1), jnp.ones(1)).item()
+    6.0
+    """
 
     first: AbstractKernel
     second: AbstractKernel
@@ -138,7 +150,11 @@ class Product(AbstractKernel):
 
 
 class Scaled(AbstractKernel):
-    """`variance * kernel`."""
+    """`variance * kernel`.
+
+    >>> (3.0 * Constant(2.0))(jnp.zeros(1), jnp.ones(1)).item()
+    6.0
+    """
 
     variance: Float[Array, ""] = param(positive)
     kernel: AbstractKernel
@@ -203,7 +219,12 @@ class _Take(eqx.Module):
 
 
 class Frozen(AbstractKernel):
-    """A kernel whose parameters do not train."""
+    """A kernel whose parameters do not train.
+
+    >>> import probml_jax as pml
+    >>> pml.num_parameters(Frozen(Constant(2.0)))
+    0
+    """
 
     kernel: AbstractKernel = fixed()
 

@@ -71,7 +71,11 @@ class RBF(AbstractStationary):
 
 
 class Matern12(AbstractStationary):
-    r"""$\exp(-r)$: continuous, nowhere differentiable functions (Ornstein-Uhlenbeck in one dimension)."""
+    r"""$\exp(-r)$: continuous, nowhere differentiable functions (Ornstein-Uhlenbeck in one dimension).
+
+    >>> round(float(Matern12(2.0)(jnp.zeros(1), jnp.array([2.0]))), 4)
+    0.3679
+    """
 
     length_scale: Float[Array, "*d"] = param(positive, default=1.0)
 
@@ -107,7 +111,11 @@ class Matern52(AbstractStationary):
 
 
 class RationalQuadratic(AbstractStationary):
-    r"""$(1 + r^2/2\alpha)^{-\alpha}$: RBF kernels of many length scales."""
+    r"""$(1 + r^2/2\alpha)^{-\alpha}$: RBF kernels of many length scales.
+
+    >>> round(float(RationalQuadratic(1.0, alpha=1.0)(jnp.zeros(1), jnp.array([2.0]))), 4)
+    0.3333
+    """
 
     length_scale: Float[Array, "*d"] = param(positive, default=1.0)
     alpha: Float[Array, ""] = param(positive, default=1.0)
@@ -124,6 +132,9 @@ class Periodic(AbstractKernel):
     r"""$\exp(-2\sin^2(\pi|x - z|/p)/\ell^2)$ of the Euclidean distance: functions that repeat with period $p$.
 
     In more than one dimension use one input each (`ActiveDims`) and multiply: a distance does not repeat.
+
+    >>> round(float(Periodic(1.0, period=2.0)(jnp.zeros(1), jnp.array([4.0]))), 4)
+    1.0
     """
 
     length_scale: Float[Array, ""] = param(positive, default=1.0)
@@ -172,7 +183,11 @@ class Linear(AbstractKernel):
 
 
 class Polynomial(AbstractKernel):
-    r"""$(x^\top z + c)^q$: polynomials of degree $q$."""
+    r"""$(x^\top z + c)^q$: polynomials of degree $q$.
+
+    >>> Polynomial(degree=2, offset=1.0)(jnp.ones(1), jnp.array([2.0])).item()
+    9.0
+    """
 
     degree: int = eqx.field(static=True, default=2)
     offset: Float[Array, ""] = param(positive, default=1.0)
@@ -199,6 +214,9 @@ class White(AbstractKernel):
     r"""$\sigma^2$ for an input with itself, 0 for any two inputs of a set: independent noise, also at equal inputs.
 
     On one pair `kernel(x, z)` can only see values: equal ones count as the same input.
+
+    >>> White(0.5)(jnp.ones(1), jnp.ones(1)).item(), White(0.5)(jnp.ones(1), jnp.zeros(1)).item()
+    (0.5, 0.0)
     """
 
     variance: Float[Array, ""] = param(positive, default=1.0)

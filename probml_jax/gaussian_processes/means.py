@@ -13,14 +13,22 @@ from .._validate import as_float
 
 
 class Zero(eqx.Module):
-    """$m(x) = 0$."""
+    """$m(x) = 0$.
+
+    >>> Zero()(jnp.ones(2)).item()
+    0.0
+    """
 
     def __call__(self, x: Array) -> Scalar:
         return jnp.zeros((), x.dtype)
 
 
 class Constant(eqx.Module):
-    """$m(x) = c$."""
+    """$m(x) = c$.
+
+    >>> Constant(3.0)(jnp.ones(2)).item()
+    3.0
+    """
 
     value: Float[Array, ""] = param(real)
 
@@ -39,7 +47,11 @@ class Linear(eqx.Module):
 
 
 def as_mean(value: Any) -> Callable[[Array], Array]:
-    """A mean function: a number is a constant one, `None` is zero."""
+    """A mean function: a number is a constant one, `None` is zero.
+
+    >>> as_mean(3.0)(jnp.ones(2)).item()
+    3.0
+    """
     if value is None:
         return Zero()
     return value if callable(value) else Constant(as_float(value, "mean_function"))

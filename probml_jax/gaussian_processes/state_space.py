@@ -31,7 +31,12 @@ class Markov(NamedTuple):
 
 @functools.singledispatch
 def markov(kernel: AbstractKernel) -> Markov | None:
-    """The state-space form of a kernel of one input, or `None`; register your own with `markov.register`."""
+    """The state-space form of a kernel of one input, or `None`; register your own with `markov.register`.
+
+    >>> from probml_jax.gaussian_processes import kernels
+    >>> markov(kernels.Matern32(1.0)) is not None, markov(kernels.RBF(1.0)) is None
+    (True, True)
+    """
     return None
 
 

@@ -66,6 +66,7 @@ class BayesNet(AbstractTableGraph, AbstractLatentModel):
 
     @property
     def scopes(self) -> tuple[Scope, ...]:
+        """Of each table: the parents, then the variable itself."""
         return tuple((*above, v) for v, above in enumerate(self.parents))
 
     def _shaped(self, v: int, table: Float[Array, "q k"]) -> Float[Array, "..."]:

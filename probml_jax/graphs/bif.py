@@ -29,6 +29,13 @@ def read_bif(path: str | os.PathLike) -> BayesNet:
 
     Rows are divided by their sum, since files round; a sum further than 0.02 from one, and anything that does not
     parse, raises `ValueError` with the line. Tables are of the default float type.
+
+    >>> import tempfile, probml_jax as pml
+    >>> net = pml.graphs.BayesNet({"a": (), "b": ("a",)}, {"a": [0.5, 0.5], "b": [[0.75, 0.25], [0.25, 0.75]]})
+    >>> with tempfile.NamedTemporaryFile(suffix=".bif") as file:
+    ...     write_bif(net, file.name)
+    ...     read_bif(file.name).names
+    ('a', 'b')
     """
     return parse_bif(read_text(path), pathlib.Path(path).name)
 
@@ -206,7 +213,15 @@ def _normalized(reader: Reader, name: str, table: np.ndarray, line: int) -> np.n
 
 
 def write_bif(net: BayesNet, path: str | os.PathLike, name: str = "network") -> None:
-    """Write a network as BIF text, every entry with the digits that restore it."""
+    """Write a network as BIF text, every entry with the digits that restore it.
+
+    >>> import tempfile, probml_jax as pml
+    >>> net = pml.graphs.BayesNet({"a": ()}, {"a": [0.75, 0.25]})
+    >>> with tempfile.NamedTemporaryFile(suffix=".bif") as file:
+    ...     write_bif(net, file.name)
+    ...     "table 0.75, 0.25;" in file.read().decode()
+    True
+    """
     pathlib.Path(path).write_text(format_bif(net, name))
 
 

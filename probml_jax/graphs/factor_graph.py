@@ -18,7 +18,12 @@ from .table_graph import AbstractTableGraph
 
 
 class Factor(eqx.Module):
-    """A table of log potentials over a few variables; `-inf` forbids and stays forbidden when the table is learned."""
+    """A table of log potentials over a few variables; `-inf` forbids and stays forbidden when the table is learned.
+
+    >>> alike = Factor([[1.0, 0.0], [0.0, 1.0]], scope=(0, 1))
+    >>> alike.log_table.shape
+    (2, 2)
+    """
 
     log_table: Float[Array, "..."] = param(real)
     scope: Scope = eqx.field(static=True)
@@ -105,6 +110,7 @@ class FactorGraph(AbstractTableGraph):
 
     @property
     def scopes(self) -> tuple[Scope, ...]:
+        """The variables of each factor."""
         return tuple(factor.scope for factor in self.factors)
 
     def log_potentials(self) -> tuple[Float[Array, "..."], ...]:

@@ -41,6 +41,11 @@ class PseudoLikelihood(AbstractExchangeableModel):
 
     `pml.fit(PseudoLikelihood(field), data, pml.LBFGS()).model.field` is a consistent estimate of the field. Data must
     be complete. Cost: linear in the entries of the tables that data touch. Reference: Besag (1975).
+
+    >>> import probml_jax as pml
+    >>> model = PseudoLikelihood(pml.graphs.potts_grid(2, 2, num_labels=2, coupling=0.0))
+    >>> round(float(model.log_prob(jnp.zeros((2, 2), int))), 4)  # four coins
+    -2.7726
     """
 
     field: AbstractField
@@ -66,6 +71,12 @@ class ContrastiveDivergence(AbstractModel):
     The objective's gradient is $\sum_i w_i (\nabla\log\tilde p(x_i) - \nabla\log\tilde p(x_i'))$ with $x_i'$ drawn from
     $x_i$ by `num_sweeps` sweeps; its value (the difference of log scores) is no likelihood, so use `pml.Gradient`.
     Every unit has its own noise, the same at every step. Data must be complete. Reference: Hinton (2002).
+
+    >>> import jax.random as jr, optax, probml_jax as pml
+    >>> data = jnp.ones((4, 3, 3), int)  # all spins alike
+    >>> model = ContrastiveDivergence(pml.graphs.ising_grid(3, 3, coupling=0.1), key=jr.key(0))
+    >>> bool(pml.fit(model, data, pml.Gradient(optax.sgd(0.1)), max_steps=3).model.field.coupling > 0.1)
+    True
     """
 
     field: AbstractField

@@ -69,10 +69,12 @@ class AbstractGraph(eqx.Module):
 
     @property
     def names(self) -> tuple[str, ...]:
+        """Of the variables, in order."""
         return tuple(variable.name for variable in self.variables)
 
     @property
     def structure(self) -> Structure:
+        """What a plan needs to know: how many states each variable has, and who meets whom."""
         return Structure(tuple(variable.cardinality for variable in self.variables), self.scopes)
 
     def index(self, name: str) -> int:
@@ -307,4 +309,5 @@ class AbstractGraph(eqx.Module):
         Each grows linearly with the graph, so they exist where exact inference refuses.
         """
         parts = self.mean_field(num_sweeps=1000), self.belief_propagation(num_sweeps=1000), self.tree_reweighted()
-        return Bounds(*[part.log_partition for part in parts], jnp.stack([part.status for part in parts]))
+        lower, bethe, upper = (part.log_partition for part in parts)
+        return Bounds(lower, bethe, upper, jnp.stack([part.status for part in parts]))

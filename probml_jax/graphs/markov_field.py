@@ -53,6 +53,7 @@ class MarkovField(AbstractTableGraph, AbstractField):
 
     @property
     def scopes(self) -> tuple[Scope, ...]:
+        """The variables of each potential."""
         return tuple(factor.scope for factor in self.factors)
 
     def log_potentials(self) -> tuple[Float[Array, "..."], ...]:

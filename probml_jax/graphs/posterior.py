@@ -34,6 +34,7 @@ class Variable(NamedTuple):
 
     @property
     def cardinality(self) -> int:
+        """How many states."""
         return len(self.states)
 
 
@@ -162,6 +163,7 @@ class Approximation(eqx.Module):
 
     @property
     def converged(self) -> Array:
+        """Whether the messages or beliefs came to rest within the tolerance."""
         return self.status == InferenceStatus.success
 
     def raise_if_failed(self) -> Self:
@@ -185,6 +187,7 @@ class GibbsSamples(eqx.Module):
 
     @property
     def max_rhat(self) -> Float[Array, ""]:
+        """The worst R-hat of any variable: near 1 when chains agree."""
         return jnp.max(self.rhat)
 
 

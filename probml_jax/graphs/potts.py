@@ -50,19 +50,23 @@ class PottsGrid(AbstractGraph, AbstractField):
 
     @property
     def shape(self) -> tuple[int, int]:
+        """Height and width."""
         return self.field.shape[:2]
 
     @property
     def num_labels(self) -> int:
+        """k."""
         return self.field.shape[-1]
 
     @property
     def variables(self) -> tuple[Variable, ...]:
+        """One per site, row by row."""
         states = tuple(map(str, range(self.num_labels)))
         return tuple(Variable(f"x{i},{j}", states) for i, j in np.ndindex(self.shape))
 
     @property
     def scopes(self) -> tuple[Scope, ...]:
+        """Every site, then the edges down, then those to the right."""
         number = np.arange(np.prod(self.shape)).reshape(self.shape)
         pairs = lambda a, b: zip(a.ravel().tolist(), b.ravel().tolist(), strict=True)
         edges = [*pairs(number[:-1], number[1:]), *pairs(number[:, :-1], number[:, 1:])]

@@ -20,6 +20,13 @@ def read_uai(path: str | os.PathLike) -> BayesNet | MarkovField:
     """A model from a UAI file (plain or `.gz`): a `BayesNet` from `BAYES`, a `MarkovField` from `MARKOV`.
 
     Variables are `x0`, `x1`, and so on. Malformed files raise `ValueError` with the line.
+
+    >>> import tempfile, probml_jax as pml
+    >>> net = pml.graphs.BayesNet({"a": (), "b": ("a",)}, {"a": [0.5, 0.5], "b": [[0.75, 0.25], [0.25, 0.75]]})
+    >>> with tempfile.NamedTemporaryFile(suffix=".uai") as file:
+    ...     write_uai(net, file.name)
+    ...     read_uai(file.name).names
+    ('x0', 'x1')
     """
     return parse_uai(read_text(path), pathlib.Path(path).name)
 
@@ -89,12 +96,27 @@ def format_uai(graph: AbstractGraph) -> str:
 
 
 def write_uai(graph: AbstractGraph, path: str | os.PathLike) -> None:
-    """Write any graph as a UAI model; names of variables and states are lost."""
+    """Write any graph as a UAI model; names of variables and states are lost.
+
+    >>> import tempfile, probml_jax as pml
+    >>> with tempfile.NamedTemporaryFile(suffix=".uai") as file:
+    ...     write_uai(pml.graphs.BayesNet({"a": ()}, {"a": [0.75, 0.25]}), file.name)
+    ...     file.read().split()[:3]
+    [b'BAYES', b'1', b'2']
+    """
     pathlib.Path(path).write_text(format_uai(graph))
 
 
 def read_uai_evidence(path: str | os.PathLike, graph: AbstractGraph) -> dict[str, int]:
-    """Evidence from a UAI `.evid` file: a count, then pairs of variable and state. Bad pairs raise with the line."""
+    """Evidence from a UAI `.evid` file: a count, then pairs of variable and state. Bad pairs raise with the line.
+
+    >>> import tempfile, probml_jax as pml
+    >>> net = pml.graphs.BayesNet({"a": (), "b": ("a",)}, {"a": [0.5, 0.5], "b": [[0.75, 0.25], [0.25, 0.75]]})
+    >>> with tempfile.NamedTemporaryFile(suffix=".evid") as file:
+    ...     write_uai_evidence({"b": 1}, net, file.name)
+    ...     read_uai_evidence(file.name, net)
+    {'b': 1}
+    """
     reader = _reader(read_text(path), pathlib.Path(path).name)
     found = {}
     for _ in range(reader.integer("the number of observed variables")):
@@ -109,7 +131,14 @@ def read_uai_evidence(path: str | os.PathLike, graph: AbstractGraph) -> dict[str
 
 
 def write_uai_evidence(evidence: dict[str, int | str], graph: AbstractGraph, path: str | os.PathLike) -> None:
-    """Write evidence as a UAI `.evid` file."""
+    """Write evidence as a UAI `.evid` file.
+
+    >>> import tempfile, probml_jax as pml
+    >>> with tempfile.NamedTemporaryFile(suffix=".evid") as file:
+    ...     write_uai_evidence({"a": 1}, pml.graphs.BayesNet({"a": ()}, {"a": [0.75, 0.25]}), file.name)
+    ...     file.read().split()
+    [b'1', b'0', b'1']
+    """
     row = np.asarray(graph.evidence_row(evidence))
     pairs = [(v, int(row[v])) for v in np.flatnonzero(row >= 0)]
     pathlib.Path(path).write_text(" ".join(map(str, (len(pairs), *[n for pair in pairs for n in pair]))) + "\n")

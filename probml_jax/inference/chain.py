@@ -93,7 +93,11 @@ def _by_logs(chain: Chain, parallel: bool) -> Beliefs:
         pairs = jax.vmap(joint)(f[:-1], g[1:], mass[:-1], chain.log_transition, within)
     else:  # one block of steps at a time: memory stays O(t k)
         each = jax.vmap(joint, (0, 0, 0, None, 0))
-        add = lambda steps, here: jnp.sum(each(*steps, chain.log_transition, here > 0), axis=0)
+
+        def add(steps, here):
+            before, after, mass = steps
+            return jnp.sum(each(before, after, mass, chain.log_transition, here > 0), axis=0)
+
         pairs = (
             pooled(add, (f[:-1], g[1:], mass[:-1]), within.astype(f.dtype), _BLOCK)
             if len(within)

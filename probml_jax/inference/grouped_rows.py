@@ -1,9 +1,10 @@
 """Sums by group: rows of one label together, so that each is looked at by its own group only."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
+import jax.core
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
@@ -30,12 +31,11 @@ def grouped(labels: Int[Array, "n"], num_groups: int) -> Groups:
     blocks = n // block + num_groups + 1
     concrete = not isinstance(labels, jax.core.Tracer)
     xp = np if concrete else jnp
-    labels = np.asarray(labels) if concrete else labels
-    outside = (labels < 0) | (labels >= num_groups)
-    labels = xp.where(outside, num_groups, labels)
-    small = labels.astype(np.uint16) if concrete and num_groups < 65_535 else labels
-    order = np.argsort(small, kind="stable") if concrete else jnp.argsort(labels, stable=True)
-    edges = xp.searchsorted(labels[order], xp.arange(num_groups + 1))
+    given: Any = np.asarray(labels) if concrete else labels
+    inside: Any = xp.where((given < 0) | (given >= num_groups), num_groups, given)
+    small = inside.astype(np.uint16) if concrete and num_groups < 65_535 else inside
+    order = np.argsort(small, kind="stable") if concrete else jnp.argsort(inside, stable=True)
+    edges = xp.searchsorted(inside[order], xp.arange(num_groups + 1))
     counts = edges[1:] - edges[:-1]
     each = -(-counts // block)
     ends = xp.cumsum(each)

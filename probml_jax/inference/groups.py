@@ -21,13 +21,16 @@ class Group:
 
     @property
     def variables(self) -> Int[np.ndarray, "f axes"]:
+        """The scopes as an array."""
         return np.array(self.scopes, np.int32)
 
     @property
     def arity(self) -> int:
+        """Variables per table."""
         return len(self.shape)
 
     def others(self, axis: int) -> tuple[int, ...]:
+        """All axes but one."""
         return tuple(j for j in range(self.arity) if j != axis)
 
     def spread(self, message: Float[Array, "f k"], axis: int) -> Float[Array, "..."]:

@@ -80,7 +80,7 @@ def _checked(function: Callable) -> Callable:
             given["y"] = as_float(given["y"], "y")
         y, mask = given.get("y"), given.get("mask")
         check_system(given["system"], None if function.__name__ == "step" else y)
-        if mask is not None and mask.shape != y.shape[:1]:
+        if mask is not None and y is not None and mask.shape != y.shape[:1]:
             raise ValueError(f"mask has shape {mask.shape}; wanted {y.shape[:1]}.")
         return compiled(*bound.args, **bound.kwargs)
 
@@ -104,7 +104,8 @@ def _runner(form: str, parallel: bool):
         raise ValueError(f"form must be 'joseph' or 'square_root'; got {form!r}.")
     if form == "square_root" and parallel:
         raise ValueError("form='square_root' runs step by step: parallel=True wants form='joseph'.")
-    return riccati.square_root if form == "square_root" else lambda *args: score.run(*args, parallel)
+    by_joseph = lambda start, moves, obs: score.run(start, moves, obs, parallel)
+    return riccati.square_root if form == "square_root" else by_joseph
 
 
 def _total(forward: riccati.Forward, obs: Observations) -> Scalar:

@@ -8,7 +8,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .._special import any_in_batch, safe_log
 from .._typing import Flag, Scalar
-from .semiring import LOG, REAL, Semiring
+from .semiring import LOG, Semiring
 
 
 class Chain(NamedTuple):
@@ -26,6 +26,7 @@ class Chain(NamedTuple):
 
     @property
     def length(self) -> Int[Array, ""]:
+        """Steps that exist."""
         return jnp.sum(self.exists)
 
 
@@ -174,9 +175,9 @@ def mixes(chain: Chain) -> Flag:
 
     Let every transition be possible and none $e^{r}$ times less likely than another. A message then sums up to $e^{-r}$
     at least, and a state that underflows holds less than $2^{-126}e^{r}$ of the mass. The next message of what was lost
-    is smaller than $2^{-126} e^{2r}$ times that of what was kept, in every state; and so for ever, because the recursion
-    is linear and positive. The data need not be looked at. States that nothing can enter do not matter. Where it does
-    not hold, `underflows` looks at what happened.
+    is smaller than $2^{-126} e^{2r}$ times that of what was kept, in every state; and so for ever, because the
+    recursion is linear and positive. The data need not be looked at. States that nothing can enter do not matter. Where
+    it does not hold, `underflows` looks at what happened.
     """
     matrix = jax.lax.stop_gradient(chain.log_transition)
     highest = jnp.max(matrix)

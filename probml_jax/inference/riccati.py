@@ -132,8 +132,8 @@ def joseph(start: tuple[Array, Array], moves: Transitions, obs: Observations) ->
     all steps at once."""
 
     def step(carry, inputs):
-        move, look = inputs
-        mean, covariance, _, _ = updated(*carry, *obs.at(look))
+        (before, spread), (move, look) = carry, inputs
+        mean, covariance, _, _ = updated(before, spread, *obs.at(look))
         return predict(mean, covariance, *moves.at(move)), carry
 
     look = obs.varying()._replace(constant=None)

@@ -72,12 +72,14 @@ def _gradient(start: Any, moves: Transitions, obs: Observations, forward: riccat
     through = moves.map(lambda a, b, q, keep: times(turned(keep), turned(a)), look.keep)
     nothing = jnp.zeros_like(start[0]), jnp.zeros_like(start[1])
     r, n = affine.recursion(through, look.pull, look.information, nothing, reverse=True, parallel=parallel)
+    assert n is not None, "the recursion was given spreads"
     after = lambda a: jnp.concatenate([a[1:], jnp.zeros_like(a[:1])])
     rest = after(r), after(n), forward.mean, forward.covariance
     by_move, message, curvature, smoothed = moves.map(_by_transition, *rest)
-    if moves.live is not None:
-        live = lambda a: jnp.where(moves.live.reshape(-1, *[1] * (a.ndim - 1)), a, 0)
-        by_move = jax.tree_util.tree_map(live, by_move)
+    live = moves.live
+    if live is not None:
+        kept = lambda a: jnp.where(live.reshape(-1, *[1] * (a.ndim - 1)), a, 0)
+        by_move = jax.tree_util.tree_map(kept, by_move)
     by_look = obs.map(_by_observation, look, message, curvature, smoothed, forward.covariance)
     return _Gradient((r[0], 0.5 * (outer(r[0], r[0]) - n[0])), by_move, by_look)
 

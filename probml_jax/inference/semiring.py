@@ -1,7 +1,7 @@
-"""Semirings: one recursion over a chain, four meanings.
+"""Semirings: one recursion over a chain, three meanings.
 
 A chain's messages are sums over prefixes of products of potentials. What "sum" and "product" are decides what comes
-out: probabilities (`REAL`), log-probabilities (`LOG`), the score of the best path (`MAX`) or of the K best (`top(K)`).
+out: log-probabilities (`LOG`), the score of the best path (`MAX`) or of the K best (`top(K)`).
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._special import logsumexp, safe_log
+from .._special import logsumexp
 
 
 class Semiring(NamedTuple):
@@ -66,17 +66,6 @@ def _largest(count: int) -> Callable[[Array], Array]:
     return sum_first
 
 
-REAL = Semiring(
-    times=jnp.multiply,
-    push=lambda message, matrix: jnp.matmul(message, matrix, precision=jax.lax.Precision.HIGHEST),
-    compose=lambda a, b: jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST),
-    total=jnp.sum,
-    log_total=safe_log,
-    remove=lambda message, total: message / jnp.where(total > 0, total, 1),
-    one=1.0,
-    zero=0.0,
-    width=1,
-)
 LOG = _log_space(lambda a: logsumexp(a, axis=0)[None], logsumexp, 1)
 MAX = _log_space(lambda a: jnp.max(a, axis=0)[None], jnp.max, 1)
 

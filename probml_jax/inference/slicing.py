@@ -31,10 +31,12 @@ class SlicedPlan:
 
     @property
     def num_slices(self) -> int:
+        """Settings of the variables that are held."""
         return self.structure.size(self.fixed)
 
     @property
     def cost(self) -> Cost:
+        """Of all slices together; memory is that of one."""
         return self.inner.cost._replace(operations=self.inner.cost.operations * self.num_slices)
 
 

@@ -68,6 +68,7 @@ def _by_factors(moves: Transitions, forward: riccati.Forward) -> tuple[Array, Ar
         new = apply(j, mean) + c, riccati.triangular(jnp.concatenate([own, times(j, factor)], axis=1))
         return new, new
 
+    assert forward.factor is not None, "the square-root filter leaves factors"
     last = forward.mean[-1], forward.factor[-1]
     mean, factor = jax.lax.scan(step, last, (gain, offset, columns), reverse=True)[1]
     mean, factor = jnp.concatenate([mean, last[0][None]]), jnp.concatenate([factor, last[1][None]])

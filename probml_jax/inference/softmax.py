@@ -44,7 +44,7 @@ def log_likelihood(
     The slope $\sum_i s_i (e_{y_i} - p_i)x_i^\top$ comes from the same pass over the data, so value and gradient cost
     little more than the value; derivatives of all orders and in every argument.
     """
-    part = lambda rows, shares: _plain(weights, intercept, *rows, shares)
+    part = lambda rows, shares: _plain(weights, intercept, rows[0], rows[1], shares)
     return pooled(part, (xs, labels), shares, block_size(xs, xs.shape[0]))
 
 

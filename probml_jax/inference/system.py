@@ -37,10 +37,12 @@ class System(NamedTuple):
 
     @property
     def num_latents(self) -> int:
+        """p."""
         return self.initial_mean.shape[0]
 
     @property
     def num_features(self) -> int:
+        """d."""
         return self.emission.shape[-2]
 
 
@@ -117,8 +119,8 @@ class Transitions(NamedTuple):
     def varying(self) -> "Transitions":
         """The parts with a time axis; `None` in place of constants."""
         ranks = (2, 1, 2)
-        parts = [a if a.ndim > rank else None for a, rank in zip(self[:3], ranks, strict=True)]
-        return Transitions(*parts, self.live)
+        matrix, offset, noise = (a if a.ndim > rank else None for a, rank in zip(self[:3], ranks, strict=True))
+        return self._replace(matrix=matrix, offset=offset, noise=noise)
 
     def map(self, function: Callable, *sequences: Any) -> Any:
         """`function(matrix, offset, noise, *items)` for every step, vectorized."""

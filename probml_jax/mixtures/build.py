@@ -113,7 +113,13 @@ def bernoulli_mixture(
     concentration: Any = None,
     weights: Any = None,
 ) -> Mixture:
-    """A mixture of vectors of independent Bernoullis (binary data). Default prior: Beta(1.5, 1.5) per coordinate."""
+    """A mixture of vectors of independent Bernoullis (binary data). Default prior: Beta(1.5, 1.5) per coordinate.
+
+    >>> import jax.random as jr
+    >>> model = bernoulli_mixture(jr.key(0), jnp.array([[1.0, 0.0, 1.0], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]), 2)
+    >>> model.components.each.distribution.probs.shape
+    (2, 3)
+    """
     xs, weights = prepare(xs, num_components, weights, estimate, init)
     check_probabilities("xs", jnp.nan_to_num(xs))
     return _assemble(bernoullis, key, xs, xs, weights, num_components, estimate, init, prior, concentration)
@@ -130,7 +136,13 @@ def poisson_mixture(
     concentration: Any = None,
     weights: Any = None,
 ) -> Mixture:
-    """A mixture of vectors of independent Poissons (counts). Default prior: Gamma(1.5, 1.5/mean) per coordinate."""
+    """A mixture of vectors of independent Poissons (counts). Default prior: Gamma(1.5, 1.5/mean) per coordinate.
+
+    >>> import jax.random as jr
+    >>> model = poisson_mixture(jr.key(0), jnp.array([[0.0, 1.0], [9.0, 8.0], [1.0, 0.0], [7.0, 9.0]]), 2)
+    >>> model.components.each.distribution.rate.shape
+    (2, 2)
+    """
     xs, weights = prepare(xs, num_components, weights, estimate, init)
     check_counts("xs", xs)
     return _assemble(poissons, key, xs, xs, weights, num_components, estimate, init, prior, concentration)
@@ -153,6 +165,11 @@ def categorical_mixture(
 
     `xs (n, d)` holds labels 0..num_categories-1. `init` may be an array of probabilities `(k, d, num_categories)`.
     `dtype` is the model's (labels have none of their own). Default prior: Dirichlet(1.5) per coordinate.
+
+    >>> import jax.random as jr
+    >>> model = categorical_mixture(jr.key(0), jnp.array([[0, 2], [1, 1], [0, -1], [1, 0]]), 2, num_categories=3)
+    >>> model.components.each.distribution.probs.shape
+    (2, 2, 3)
     """
     labels = as_data(xs)
     if labels.ndim != 2 or jnp.issubdtype(labels.dtype, jnp.floating):
@@ -181,6 +198,11 @@ def multinomial_mixture(
 
     Rows must be complete: a missing count would leave the length unknown.
     Default prior: Dirichlet(1.5) over the d outcomes.
+
+    >>> import jax.random as jr
+    >>> model = multinomial_mixture(jr.key(0), jnp.array([[5.0, 1.0, 0.0], [0.0, 2.0, 6.0], [4.0, 0.0, 1.0]]), 2)
+    >>> model.components.each.distribution.probs.shape
+    (2, 3)
     """
     xs, weights = prepare(xs, num_components, weights, estimate, init)
     check_counts("xs", xs)
@@ -202,6 +224,11 @@ def student_t_mixture(
     """A mixture of multivariate Student-t: robust to outliers; degrees of freedom are estimated from `df` on.
 
     Reference: Peel and McLachlan (2000).
+
+    >>> import jax.random as jr
+    >>> model = student_t_mixture(jr.key(0), jr.normal(jr.key(1), (20, 2)), 2, df=5.0)
+    >>> model.components.each.distribution.df.tolist()
+    [5.0, 5.0]
     """
     xs, weights = prepare(xs, num_components, weights, "ml", init)
     return _student_t(key, xs, weights, num_components, df, init, floor)

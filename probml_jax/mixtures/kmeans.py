@@ -23,6 +23,10 @@ class KMeans(AbstractLatentModel):
     without points keeps its center, and the fit ends with status `degenerate`.
 
     Cost of a step: two $n \times k \times d$ matrix products. Reference: Bishop (2006), section 9.1.
+
+    >>> model = KMeans(jnp.array([[0.0], [4.0]]))
+    >>> int(model.predict(jnp.array([3.0]))), float(model.log_prob(jnp.array([3.0])))
+    (1, -1.0)
     """
 
     centers: Float[Array, "k d"] = param(real)
@@ -32,6 +36,7 @@ class KMeans(AbstractLatentModel):
 
     @property
     def num_components(self) -> int:
+        """k."""
         return self.centers.shape[0]
 
     def distances(self, x: Float[Array, "d"]) -> Float[Array, "k"]:

@@ -53,6 +53,7 @@ class Mixture(AbstractLatentModel):
 
     @property
     def num_components(self) -> int:
+        """k."""
         return self.components.size
 
     def log_joint(self, xs) -> Float[Array, "k n"]:

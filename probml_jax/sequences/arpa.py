@@ -15,7 +15,15 @@ _NEVER = -99.0  # what the format writes for log10 of zero
 
 
 def write_arpa(lm: NGram, path: str | os.PathLike, vocabulary: Vocabulary | Sequence[str] | None = None) -> None:
-    """Writes a model for other tools; tokens are called by their words, or by their numbers without a vocabulary."""
+    """Writes a model for other tools; tokens are called by their words, or by their numbers without a vocabulary.
+
+    >>> import tempfile, probml_jax as pml
+    >>> lm = pml.sequences.NGram.from_tokens([[0, 1], [1, 1, 0]], order=2, vocab_size=2, smoothing="add_k", k=0.5)
+    >>> with tempfile.NamedTemporaryFile(suffix=".arpa") as file:
+    ...     write_arpa(lm, file.name, ["yes", "no"])
+    ...     "ngram 1=" in file.read().decode()
+    True
+    """
     names = _names(lm, vocabulary)
     log10 = lambda a: np.maximum(np.asarray(a, np.float64) / _LOG10, _NEVER)
     rows = [np.arange(len(names))[:, None]]
@@ -50,6 +58,14 @@ def read_arpa(path: str | os.PathLike, dtype=None) -> tuple[NGram, Vocabulary]:
     """A model and its vocabulary from an ARPA file, ours or another tool's.
 
     `ValueError` names the line that is not as the format wants it.
+
+    >>> import tempfile, probml_jax as pml
+    >>> lm = pml.sequences.NGram.from_tokens([[0, 1], [1, 1, 0]], order=2, vocab_size=2, smoothing="add_k", k=0.5)
+    >>> with tempfile.NamedTemporaryFile(suffix=".arpa") as file:
+    ...     pml.sequences.write_arpa(lm, file.name, ["yes", "no"])
+    ...     again, vocabulary = read_arpa(file.name)
+    >>> again.order, vocabulary.words[:2]
+    (2, ('yes', 'no'))
     """
     sections = _sections(path)
     names = [words[0] for _, words, _ in sections[0]]

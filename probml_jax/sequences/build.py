@@ -133,7 +133,13 @@ def poisson_hmm(
     concentration: Any = None,
     transitions: Any = "ergodic",
 ) -> HMM:
-    """An HMM with vectors of independent Poisson counts `xs (n, t, d)`; arguments as in `gaussian_hmm`."""
+    """An HMM with vectors of independent Poisson counts `xs (n, t, d)`; arguments as in `gaussian_hmm`.
+
+    >>> import jax.random as jr
+    >>> hmm = poisson_hmm(jr.key(0), jnp.array([[[0.0], [1.0], [9.0], [8.0], [0.0]]]), num_states=2)
+    >>> hmm.emission.each.distribution.rate.shape
+    (2, 1)
+    """
     return _counted(poisson_mixture, key, xs, num_states, estimate, init, prior, concentration, transitions)
 
 
@@ -148,7 +154,13 @@ def bernoulli_hmm(
     concentration: Any = None,
     transitions: Any = "ergodic",
 ) -> HMM:
-    """An HMM with vectors of independent binary values `xs (n, t, d)`; arguments as in `gaussian_hmm`."""
+    """An HMM with vectors of independent binary values `xs (n, t, d)`; arguments as in `gaussian_hmm`.
+
+    >>> import jax.random as jr
+    >>> hmm = bernoulli_hmm(jr.key(0), jr.bernoulli(jr.key(1), 0.3, (2, 20, 3)).astype(float), num_states=2)
+    >>> hmm.emission.each.distribution.probs.shape
+    (2, 3)
+    """
     return _counted(bernoulli_mixture, key, xs, num_states, estimate, init, prior, concentration, transitions)
 
 
@@ -176,6 +188,11 @@ def categorical_hmm(
 
     `prior` is a `DirichletCategorical` of one state's emissions (default: 1.5 for "map", 1 for "bayes"). One symbol at
     a time says nothing about the states, so restart from several keys.
+
+    >>> import jax.random as jr
+    >>> hmm = categorical_hmm(jr.key(0), jnp.array([[0, 2, 1, 1, -1, 0]]), num_states=2, num_categories=3)
+    >>> hmm.emission.each.distribution.probs.shape
+    (2, 3)
     """
     xs, here = _prepare(xs, 2, "symbols (n, t); one sequence is xs[None]", num_states)
     if jnp.issubdtype(xs.dtype, jnp.floating):
@@ -212,7 +229,13 @@ def mixture_hmm(
     transitions: Any = "ergodic",
     floor: float = 1e-3,
 ) -> HMM:
-    """An HMM whose every state emits from a Gaussian mixture of its own; `xs (n, t, d)` or `(xs, lengths)`."""
+    """An HMM whose every state emits from a Gaussian mixture of its own; `xs (n, t, d)` or `(xs, lengths)`.
+
+    >>> import jax.random as jr
+    >>> hmm = mixture_hmm(jr.key(0), jr.normal(jr.key(1), (2, 30, 2)), num_states=2, num_components=2)
+    >>> hmm.num_states
+    2
+    """
     xs, here = _prepare(xs, 3, "(n, t, d); one sequence is xs[None]", num_states)
     events, weights = _flat(xs, here)
     first, second = jr.split(key)
@@ -241,6 +264,11 @@ def autoregressive_hmm(
 
     States start as clusters of (past, present); `prior` is a `MatrixNormalInverseWishart` with intercept. The first
     `lags` observations of a sequence are taken as given.
+
+    >>> import jax.random as jr
+    >>> hmm = autoregressive_hmm(jr.key(0), jnp.cumsum(jr.normal(jr.key(1), (2, 30, 1)), axis=1), num_states=2)
+    >>> hmm.num_states
+    2
     """
     if lags < 1:
         raise ValueError(f"lags must be at least 1; got {lags}.")

@@ -61,10 +61,12 @@ class FeatureEncoder:
 
     @property
     def num_features(self) -> int:
+        """Features that were seen often enough."""
         return len(self.features)
 
     @property
     def num_labels(self) -> int:
+        """Labels that were seen."""
         return len(self.tags)
 
     def encode(

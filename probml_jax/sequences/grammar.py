@@ -54,7 +54,12 @@ def bio_constraints(labels: Sequence[str]) -> Constraints:
 
 
 def bilou_constraints(labels: Sequence[str]) -> Constraints:
-    """Labels O, B-X, I-X, L-X, U-X, where a span is U-X or B-X (I-X)* L-X."""
+    """Labels O, B-X, I-X, L-X, U-X, where a span is U-X or B-X (I-X)* L-X.
+
+    >>> rules = bilou_constraints(["O", "B-X", "I-X", "L-X", "U-X"])
+    >>> rules.transition[1].tolist()  # after B-X: inside or last
+    [False, False, True, True, False]
+    """
     parsed = [_parse(label, "O B I L U") for label in labels]
     opens = np.array([head in "BI" for head, _ in parsed])  # a span is open after it
     needs = np.array([head in "IL" for head, _ in parsed])  # a span must be open before it

@@ -57,6 +57,7 @@ class HMM(AbstractJointModel):
 
     @property
     def num_states(self) -> int:
+        """k."""
         return self.transition.size
 
     # -------------------------------------------------------------------------------------- potentials
@@ -74,9 +75,11 @@ class HMM(AbstractJointModel):
         return keep(events, counts), counts, here
 
     def log_initial(self) -> Float[Array, "k"]:
+        """Log-probabilities of the first state (expected ones under `Bayes` leaves)."""
         return _log_probs(self.initial, self.num_states)
 
     def log_transition(self) -> Float[Array, "k k"]:
+        """Log-probabilities of moves, row by row; `-inf` where `allowed` forbids one."""
         table = self.transition.map(lambda leaf: _log_probs(leaf, self.num_states))
         return table if self.allowed is None else jnp.where(self.allowed, table, -jnp.inf)
 
@@ -98,6 +101,7 @@ class HMM(AbstractJointModel):
 
     @eqx.filter_jit
     def log_prob(self, datum: Any) -> Scalar:
+        r"""$\log\sum_z p(x, z)$ of one sequence, as `(t, d)`, `(x, length)` or `Sequences`; known states are held."""
         one = as_sequences(datum, batched=False)
         initial, transition, likelihood, _ = self.potentials(one)
         return chain.log_partition(initial, transition, likelihood, self._informative(one))
@@ -266,8 +270,9 @@ class HMM(AbstractJointModel):
 
     def plug_in(self) -> Self:
         """The same model with every belief replaced by one member: an ordinary density."""
-        parts = (Stacked(stack.map(lambda leaf: ML(leaf.point()))) for stack in (self.transition, self.emission))
-        return HMM(ML(self.initial.point()), *parts, self.allowed, self.lags)
+        one_each = lambda stack: Stacked(stack.map(lambda leaf: ML(leaf.point())))
+        moves, emission = one_each(self.transition), one_each(self.emission)
+        return HMM(ML(self.initial.point()), moves, emission, self.allowed, self.lags)
 
     def validate(self, data: Any) -> None:
         many = as_sequences(data, batched=True)

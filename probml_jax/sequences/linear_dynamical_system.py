@@ -96,10 +96,12 @@ class LinearDynamicalSystem(AbstractLatentModel):
 
     @property
     def num_latents(self) -> int:
+        """p."""
         return self.initial.point().loc.shape[-1]
 
     @property
     def num_inputs(self) -> int:
+        """Columns of the dynamics that belong to inputs."""
         return self.dynamics.point().matrix.shape[-1] - self.num_latents
 
     def _observed(self, one: Sequences) -> tuple[Array, Array | None]:
@@ -126,6 +128,7 @@ class LinearDynamicalSystem(AbstractLatentModel):
 
     @eqx.filter_jit
     def log_prob(self, datum: Any) -> Scalar:
+        r"""$\log p(y_{1:t})$ of one series by the Kalman filter; NaN entries are integrated out."""
         return kalman.log_likelihood(*self._asked(datum))
 
     @eqx.filter_jit
@@ -179,14 +182,15 @@ class LinearDynamicalSystem(AbstractLatentModel):
             if inputs is None:
                 raise ValueError(f"inputs of the {steps} future steps are wanted: the system has {self.num_inputs}.")
             check_shape("inputs", inputs, (steps, self.num_inputs))
+            assert past is not None, "a system with inputs was given them"
             inputs = jnp.concatenate([past[last][None], inputs])
         now = self.filter(x)
         ahead = self.system(inputs)
         moments = kalman.predict(ahead, now.mean[last], now.covariance[last], steps)
         offset = ahead.emission_offset
-        return _emitted(
-            ahead._replace(emission_offset=offset[1:] if offset.ndim == 2 else offset), *moments, noisy=True
-        )
+        if offset is not None and offset.ndim == 2:
+            ahead = ahead._replace(emission_offset=offset[1:])
+        return _emitted(ahead, *moments, noisy=True)
 
     @eqx.filter_jit
     def step(self, belief: tuple[Array, Array] | None, y: Float[Array, "d"]) -> tuple[tuple[Array, Array], Scalar]:
@@ -313,6 +317,7 @@ def _noise(member: AbstractLinear) -> Array:
 
 def _emitted(system: kalman.System, mean: Array, covariance: Array, *, noisy: bool) -> Forecast:
     matrix, offset, noise = system.emission, system.emission_offset, system.emission_noise
+    assert offset is not None, "a model has one for its systems"
     offset = offset if offset.ndim == 2 else offset[None]
     spread = jnp.einsum("dp,tpq,eq->tde", matrix, covariance, matrix, precision="highest")
     if noisy:

@@ -78,14 +78,17 @@ class MarkovChain(AbstractLatentModel):
 
     @property
     def num_states(self) -> int:
+        """k."""
         return self.transition.size
 
     # -------------------------------------------------------------------------------------- one sequence
 
     def log_initial(self) -> Float[Array, "k"]:
+        """Log-probabilities of the first state (expected ones under `Bayes` leaves)."""
         return _log_probs(self.initial, self.num_states)
 
     def log_transition(self) -> Float[Array, "k k"]:
+        """Log-probabilities of moves, row by row."""
         return self.transition.map(lambda leaf: _log_probs(leaf, self.num_states))
 
     def transition_matrix(self) -> Float[Array, "k k"]:
@@ -93,6 +96,7 @@ class MarkovChain(AbstractLatentModel):
         return self.transition.map(lambda leaf: leaf.predictive().probs)
 
     def initial_probs(self) -> Float[Array, "k"]:
+        """Probabilities of the first state."""
         return self.initial.predictive().probs
 
     def _potentials(self, datum: Any) -> tuple[Array, Array, Array, Array]:
@@ -106,6 +110,7 @@ class MarkovChain(AbstractLatentModel):
 
     @eqx.filter_jit
     def log_prob(self, datum: Any) -> Scalar:
+        """Log-probability of one sequence of states; -1 is unknown and summed out."""
         potentials = self._potentials(datum)
         one = as_sequences(datum, batched=False)
         here = potentials[3]

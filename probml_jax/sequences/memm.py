@@ -21,6 +21,11 @@ class MEMM(AbstractTagger):
     The same scores, transitions and constraints as `LinearChainCRF`, normalized at every step. No sum over label
     sequences is needed to learn it. The price is label bias: a label with one possible successor passes on all its
     mass, whatever the inputs say. Reference: McCallum, Freitag and Pereira (2000).
+
+    >>> import jax.numpy as jnp, probml_jax as pml
+    >>> memm = MEMM(scores=pml.sequences.DenseScores.zeros(num_inputs=1, num_labels=2), num_labels=2)
+    >>> memm.marginals(jnp.zeros((3, 1))).tolist()
+    [[0.5, 0.5], [0.5, 0.5], [0.5, 0.5]]
     """
 
     scores: Any = network()
@@ -52,7 +57,7 @@ class MEMM(AbstractTagger):
             check_shape("transition", self.transition, (self.num_labels, self.num_labels))
 
     def wire(self, scores: Float[Array, "t k"], x: PyTree, mask: Bool[Array, "t"]) -> Potentials:
-        moves = self.transition(x) if callable(self.transition) else self.transition[None]
+        moves: Any = self.transition(x) if callable(self.transition) else self.transition[None]
         first = scores[0] if self.start is None else scores[0] + self.start
         joint = moves + scores[1:, None, :]
         evidence = jnp.zeros_like(scores)

@@ -96,10 +96,12 @@ class NGram(eqx.Module):
 
     @property
     def order(self) -> int:
+        """n."""
         return len(self.log_probs)
 
     @property
     def symbols(self) -> "_Symbols":
+        """The numbers of words, of the unknown word and of the ends of a sentence."""
         return _Symbols(self.vocab_size, self.open_vocabulary, self.boundaries)
 
     @property

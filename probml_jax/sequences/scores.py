@@ -40,13 +40,18 @@ class AbstractPointScores(AbstractScores):
 
 
 class DenseScores(AbstractPointScores):
-    """Linear in dense features: `x (t, d)` scores `x @ weights + bias`."""
+    """Linear in dense features: `x (t, d)` scores `x @ weights + bias`.
+
+    >>> DenseScores.zeros(num_inputs=3, num_labels=2)(jnp.ones((5, 3)), jnp.ones(5, bool)).shape
+    (5, 2)
+    """
 
     weights: Float[Array, "d k"] = param(real)
     bias: Float[Array, "k"] = param(real)
 
     @classmethod
     def zeros(cls, num_inputs: int, num_labels: int, dtype: Any = None) -> Self:
+        """Weights to start from: every label scores 0."""
         return cls(jnp.zeros((num_inputs, num_labels), dtype), jnp.zeros(num_labels, dtype))
 
     def rows(self, x: Float[Array, "n d"]) -> Float[Array, "n k"]:
@@ -62,6 +67,10 @@ class SparseScores(AbstractPointScores):
     A step is a list of feature numbers `(t, m)`, padded with -1 (or `SparseFeatures` with values). Weights are
     `(num_features, num_labels)`; or, where `features (p,)` and `labels (p,)` are given, one weight for each of these p
     pairs and nothing for the others, as in CRFsuite: usually fifteen times fewer.
+
+    >>> scores = SparseScores(jnp.array([[1.0, 0.0], [0.5, 2.0]]), num_features=2, num_labels=2)
+    >>> scores(jnp.array([[0, 1], [1, -1]]), jnp.ones(2, bool)).tolist()
+    [[1.5, 2.0], [0.5, 2.0]]
     """
 
     weights: Float[Array, "..."] = param(real)
@@ -96,7 +105,13 @@ class SparseScores(AbstractPointScores):
 
 
 class EmissionScores(AbstractScores):
-    """A generative model's scores: `log p(x_s | label)` of a stack of leaves, one per label."""
+    """A generative model's scores: `log p(x_s | label)` of a stack of leaves, one per label.
+
+    >>> import jax, probml_jax as pml
+    >>> normals = jax.vmap(pml.distributions.Normal)(jnp.array([[-1.0], [1.0]]), jnp.ones((2, 1)))
+    >>> EmissionScores(pml.Stacked(pml.ML(normals)))(jnp.zeros((4, 1)), jnp.ones(4, bool)).shape
+    (4, 2)
+    """
 
     emission: AbstractStack
 
@@ -105,7 +120,12 @@ class EmissionScores(AbstractScores):
 
 
 class SumScores(AbstractScores):
-    """The sum of several scores of the same inputs, or, where `split`, of one part of a tuple of inputs each."""
+    """The sum of several scores of the same inputs, or, where `split`, of one part of a tuple of inputs each.
+
+    >>> both = SumScores((DenseScores.zeros(3, 2), DenseScores(jnp.ones((3, 2)), jnp.zeros(2))))
+    >>> both(jnp.ones((1, 3)), jnp.ones(1, bool)).tolist()
+    [[3.0, 3.0]]
+    """
 
     parts: tuple[Any, ...] = network()
     split: bool = eqx.field(static=True, default=False)
@@ -143,13 +163,18 @@ class ConvolutionalScores(AbstractScores):
 
 
 class DenseTransitions(eqx.Module):
-    """Transition scores that depend on the inputs: `(t-1, k, k)`, linear in the features of the step entered."""
+    """Transition scores that depend on the inputs: `(t-1, k, k)`, linear in the features of the step entered.
+
+    >>> DenseTransitions.zeros(num_inputs=3, num_labels=2)(jnp.ones((5, 3))).shape
+    (4, 2, 2)
+    """
 
     weights: Float[Array, "d k k"] = param(real)
     bias: Float[Array, "k k"] = param(real)
 
     @classmethod
     def zeros(cls, num_inputs: int, num_labels: int, dtype: Any = None) -> Self:
+        """Weights to start from: every pair of labels scores 0."""
         shape = (num_labels, num_labels)
         return cls(jnp.zeros((num_inputs, *shape), dtype), jnp.zeros(shape, dtype))
 

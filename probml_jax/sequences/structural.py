@@ -204,6 +204,9 @@ def local_trend(ys: Any = None, *, smooth: bool = False) -> LinearDynamicalSyste
 
     `smooth` leaves the level without noise of its own (an integrated random walk). Scales are learned; the start is
     diffuse.
+
+    >>> local_trend().num_latents
+    2
     """
     size, _, dtype = _spread_of(ys)
     scale = [0.0 if smooth else 0.5 * size, 0.1 * size]
@@ -215,6 +218,9 @@ def seasonal(period: int, ys: Any = None) -> LinearDynamicalSystem:
     \sigma_\gamma^2)$.
 
     Usually a part of `combine(local_level(), seasonal(12))`. The scale is learned; the start is diffuse.
+
+    >>> combine(local_level(), seasonal(12)).num_latents
+    12
     """
     if period < 2:
         raise ValueError(f"period must be at least 2; got {period}.")
@@ -230,6 +236,9 @@ def autoregressive(order: int, ys: Any = None, *, noisy: bool = False) -> Linear
 
     `noisy` adds observation noise (as does `combine` with another component). The values before the series are taken
     to be independent and as large as the data, not diffuse.
+
+    >>> autoregressive(2).num_latents
+    2
     """
     if order < 1:
         raise ValueError(f"order must be at least 1; got {order}.")

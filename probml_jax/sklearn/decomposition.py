@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._fit import Fit, Status, fit
 from ..factors import PCA as Principal
-from ..factors import factor_analysis
+from ..factors.build import factor_analysis
 from .host import checked, held, in_double, key_of, on_device, over_rows, padded
 
 
@@ -60,14 +60,15 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         """Learn from rows; y is ignored."""
         self._validate_params()
         X = checked(self, X, reset=True, ensure_min_samples=2)
-        share = self.n_components is not None and not isinstance(self.n_components, Integral)
-        k = min(X.shape) if share else _size(self.n_components, X)
+        wanted: Any = self.n_components
+        share = wanted is not None and not isinstance(wanted, Integral)
+        k = min(X.shape) if share else _size(wanted, X)
         method = {"full": "svd", "covariance_eigh": "eigen"}.get(self.svd_solver, self.svd_solver)
         key = key_of(self.random_state) if method == "randomized" else None
         model = held(Principal.from_data(X, k, method=method, key=key))
         if share:
             heap = np.cumsum(model.explained_variance_ratio)
-            k = min(int(np.searchsorted(heap, self.n_components, side="right")) + 1, k)
+            k = min(int(np.searchsorted(heap, float(wanted), side="right")) + 1, k)
             model = held(Principal.from_data(X, k, method=method, key=key))
         self.model_ = model
         self.mean_, self.components_ = model.mean, model.components

@@ -16,7 +16,7 @@ from .mixture import LOOP, STARTS, AbstractMixture
 _NAMES = {"full": "full", "tied": "tied", "diag": "diagonal", "spherical": "spherical"}
 
 
-def _gaussian_attributes(estimator: AbstractMixture, model: Any) -> None:
+def _gaussian_attributes(estimator: Any, model: Any) -> None:
     """Means, covariances and precisions from the members of a mixture, in scikit-learn's shapes."""
     points = held(model.components.map(lambda leaf: leaf.point()))
     estimator.means_ = points.loc

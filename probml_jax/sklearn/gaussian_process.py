@@ -108,7 +108,8 @@ class GaussianProcessRegressor(RegressorMixin, BaseEstimator):
     def fit(self, X, y):
         """Learn the kernel's parameters, and condition on the rows."""
         self._validate_params()
-        X, y = validate_data(self, X, y, dtype=list(FLOATS), y_numeric=True)
+        given: Any = validate_data(self, X, y, dtype=list(FLOATS), y_numeric=True)
+        X, y = given
         y = y.astype(X.dtype)
         self._shift = y.mean() if self.normalize_y else np.zeros((), X.dtype)
         self._unit = (y.std() or 1.0) if self.normalize_y else np.ones((), X.dtype)
@@ -189,7 +190,8 @@ class GaussianProcessClassifier(ClassifierMixin, BaseEstimator):
     def fit(self, X, y):
         """Learn the kernel's parameters, and condition on the labels."""
         self._validate_params()
-        X, y = validate_data(self, X, y, dtype=list(FLOATS))
+        given: Any = validate_data(self, X, y, dtype=list(FLOATS))
+        X, y = given
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:

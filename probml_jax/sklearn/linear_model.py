@@ -45,7 +45,8 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):
     def fit(self, X, y, sample_weight=None):
         """Learn from rows and labels."""
         self._validate_params()
-        X, y = validate_data(self, X, y, dtype=list(FLOATS))
+        given: Any = validate_data(self, X, y, dtype=list(FLOATS))
+        X, y = given
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
         c = len(self.classes_)

@@ -37,6 +37,14 @@ LOOP: dict[str, list] = {
 class AbstractMixture(DensityMixin, BaseEstimator):
     """What mixtures share: EM from several starts in one compiled call, soft and hard clusters, scores, samples."""
 
+    # what every estimator's __init__ sets
+    n_components: Any
+    tol: Any
+    max_iter: Any
+    n_init: Any
+    random_state: Any
+    warm_start: Any
+
     @abstractmethod
     def _start(self, key: jax.Array, X: np.ndarray) -> tuple[Any, ...]:
         """Arguments of `_learn`: what kind of mixture, and arrays that say where and how it starts."""

@@ -58,8 +58,9 @@ class GaussianNB(AbstractGenerativeEstimator):
         self.class_prior_ = counts / counts.sum() if prior is None else prior
         self.class_count_ = counts
         # a class of one event has a variance of zero, to which the smoothing is added
-        doubled = [np.concatenate([a, a]) for a in (rows, labels, weights / 2)]
-        found = gaussian_naive_bayes(*doubled[:2], counts.size, class_prior=prior, weights=doubled[2], floor=_FLOOR)
+        twice = lambda a: np.concatenate([a, a])
+        options = {"class_prior": prior, "weights": twice(weights / 2), "floor": _FLOOR}
+        found = gaussian_naive_bayes(twice(rows), twice(labels), counts.size, **options)
         where = lambda m: m.class_conditionals.each.distribution.scale
         return eqx.tree_at(where, found, (where(found) ** 2 + self.epsilon_) ** 0.5)
 

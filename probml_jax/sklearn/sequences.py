@@ -137,11 +137,13 @@ def _over_sequences(function: Any, model: Any, data: Sequences) -> Any:
 
 @eqx.filter_jit
 def _learn(keys: Any, data: Sequences, k: int, covariance: str, tol: float, max_steps: int) -> Any:
-    rows = jnp.sum(data.lengths).astype(data.xs.dtype)
+    lengths = data.lengths
+    assert lengths is not None, "scikit-learn's data are cut by lengths"
+    rows = jnp.sum(lengths).astype(data.xs.dtype)
 
     def one(key):
         start = gaussian_hmm(key, data, k, covariance)
-        value = start.log_likelihood(data, jnp.ones(data.lengths.shape, data.xs.dtype))
+        value = start.log_likelihood(data, jnp.ones(lengths.shape, data.xs.dtype))
         share = tol * rows / jnp.maximum(jnp.abs(value), 1)
         return fit(start, data, max_steps=max_steps, rtol=share)
 
