@@ -13,14 +13,19 @@ from .._validate import as_data, check_units
 # Measured: a block whose data fill about this much keeps the (components x block) intermediates of a mixture in
 # cache while its matrix products are still large enough to run on all cores.
 _BLOCK_BYTES = 1 << 19
-# Fewer units than this do not fill the vector units of a scan over time; but long sequences must not fill the memory.
-_MIN_BLOCK, _MAX_BYTES = 1024, 1 << 26
+# Sequences: what a scan over time makes of a block (some 25 times its data with 16 states) should stay in the caches
+# too, and fewer units than this would not fill the vector units. Measured: 256 sequences of 1,000 steps and 16 states
+# score in 17 ms in blocks of 64, and in 45 ms at once.
+_SEQUENCE_BYTES, _MIN_BLOCK = 1 << 20, 64
+# but long sequences must not fill the memory
+_MAX_BYTES = 1 << 26
 
 
 def block_size(data: PyTree, num_units: int) -> int:
     """How many units fill a block that stays in cache."""
     bytes_per_unit = max(sum(leaf.nbytes for leaf in jax.tree_util.tree_leaves(data)) / num_units, 1)
-    return int(max(1, min(_MIN_BLOCK, _MAX_BYTES / bytes_per_unit), _BLOCK_BYTES / bytes_per_unit))
+    wanted = max(_BLOCK_BYTES / bytes_per_unit, min(1024, _SEQUENCE_BYTES / bytes_per_unit), _MIN_BLOCK)
+    return int(max(1, min(wanted, _MAX_BYTES / bytes_per_unit)))
 
 
 def pooled(function: Callable[[PyTree, Array], PyTree], data: PyTree, weights: Float[Array, "n"], block: int) -> PyTree:

@@ -203,10 +203,12 @@ class Scaled(NamedTuple):
 def scale(chain: Chain) -> Scaled:
     """A chain's potentials as probabilities."""
     finite = lambda a: jax.lax.stop_gradient(jnp.where(a == -jnp.inf, 0, a))
-    first = (chain.log_likelihood[0] + chain.log_initial)[None]
+    # selected rather than put together from parts: that would be one more array of this size
+    first = (jnp.arange(chain.log_likelihood.shape[0]) == 0)[:, None]
     enterable = jnp.max(chain.log_transition, axis=-2) > -jnp.inf
-    later = jnp.where(enterable if chain.varies else enterable[None], chain.log_likelihood[1:], -jnp.inf)
-    scores = jnp.concatenate([first, later])
+    everywhere = jnp.ones((1, enterable.shape[-1]), bool)
+    enterable = jnp.concatenate([everywhere, enterable]) if chain.varies else enterable[None]
+    scores = chain.log_likelihood + jnp.where(first, chain.log_initial[None], jnp.where(enterable, 0, -jnp.inf))
     highest = finite(jnp.max(scores, axis=1))
     step = finite(jnp.max(chain.log_transition, axis=(-2, -1), keepdims=True))
     into = jnp.concatenate([jnp.zeros(1, step.dtype), jnp.broadcast_to(step[..., 0, 0], (scores.shape[0] - 1,))])
@@ -228,18 +230,20 @@ def _moved(message: Float[Array, "k"], matrix: Float[Array, "k k"]) -> Float[Arr
 def scaled_messages(scaled: Scaled) -> ScaledMessages:
     """Forward messages. A message is divided by the total of the one *before* it, which is known while it is made: then
     it sums up to what a division by its own total would have removed, and no step waits for a sum."""
-    first, later = scaled.potentials[0], scaled.potentials[1:]
     varying = scaled.matrices.ndim == 3
+    # the matrix that leads out of each step; out of the last, nothing does
+    out_of = jnp.concatenate([scaled.matrices, jnp.zeros_like(scaled.matrices[:1])]) if varying else None
 
-    def advance(before, inputs):
+    def advance(carry, inputs):
+        incoming, inverse = carry
         potential, matrix = inputs
-        total = jnp.sum(before)
+        message = incoming * (potential * inverse)
+        total = jnp.sum(message)
         inverse = jnp.where(total > 0, 1 / jnp.where(total > 0, total, 1), 0)
-        message = _moved(before, matrix if varying else scaled.matrices) * (potential * inverse)
-        return message, message
+        return (_moved(message, matrix if varying else scaled.matrices), inverse), message
 
-    _, messages = jax.lax.scan(advance, first, (later, scaled.matrices if varying else None))
-    values = jnp.concatenate([first[None], messages])
+    start = jnp.ones_like(scaled.potentials[0]), jnp.ones_like(scaled.log_scale)
+    values = jax.lax.scan(advance, start, (scaled.potentials, out_of))[1]
     totals = jnp.sum(values, axis=1)
     log_total = pairwise_sum(jnp.where(scaled.exists, safe_log(totals), 0)) + scaled.log_scale
     return ScaledMessages(values, totals, log_total)
@@ -275,10 +279,11 @@ def scaled_future(scaled: Scaled, totals: Float[Array, "t"]) -> tuple[Float[Arra
     def advance(after, inputs):
         seen, here, matrix = inputs
         message = jnp.minimum(after * seen, bound)
-        return jnp.where(here, _moved(message, matrix if varying else back), after), (after, message)
+        return jnp.where(here, _moved(message, matrix if varying else back), after), after
 
     start = jnp.ones_like(scaled.potentials[0])
-    return jax.lax.scan(advance, start, (evidence, scaled.exists, into), reverse=True)[1]
+    after = jax.lax.scan(advance, start, (evidence, scaled.exists, into), reverse=True)[1]
+    return after, jnp.minimum(after * evidence, bound)
 
 
 def choose(chain: Chain, parallel: bool, by_probabilities, by_logs):
