@@ -66,7 +66,8 @@ def write(path: str | os.PathLike, header: dict[str, Any], shelf: Shelf) -> None
     try:
         with open(beside, "wb") as file:
             with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-                archive.writestr("header.json", json.dumps({"format": FORMAT, **header}))
+                about = {"format": FORMAT, "version": _version()}
+                archive.writestr("header.json", json.dumps(about | header))
                 for i, array in enumerate(shelf.arrays):
                     with archive.open(f"{i}.npy", "w", force_zip64=True) as entry:
                         npy.write_array(entry, np.asarray(array), allow_pickle=False)
@@ -75,6 +76,12 @@ def write(path: str | os.PathLike, header: dict[str, Any], shelf: Shelf) -> None
         os.replace(beside, path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def _version() -> str:
+    from . import __version__
+
+    return __version__
 
 
 def read(path: str | os.PathLike, kind: str) -> tuple[dict[str, Any], Shelf]:

@@ -11,10 +11,10 @@ import numpy as np
 from jaxtyping import Array
 
 from . import _archive
+from ._buckets import parts_of
 from ._loop import RUNNING, Progress
 from ._outcome import Status
 from ._placed import across
-from ._save import _version
 from ._structure import describe, difference
 from ._typing import Data
 
@@ -42,8 +42,7 @@ class Checkpoint:
         if jax.process_index() == 0:
             shelf = _archive.Shelf()
             leaves = [shelf.put(leaf) for leaf in jax.tree_util.tree_leaves(progress)]
-            header = {"kind": "checkpoint", "version": _version(), "fitted": self.fitted, "leaves": leaves}
-            _archive.write(self.path, header, shelf)
+            _archive.write(self.path, {"kind": "checkpoint", "fitted": self.fitted, "leaves": leaves}, shelf)
 
     def resume(self, fresh: Progress, rtol: float) -> Progress:
         """The loop as it was written, or `fresh` if nothing was; a fit of something else raises `ValueError`."""
@@ -90,8 +89,6 @@ def _fingerprint(data: Data, weights: Array) -> Array:
 
 
 def _of_units(data: Data, weights: Array) -> Array:
-    from ._buckets import parts_of
-
     rows = [_row_numbers(part, share) for part, share in parts_of(data, weights)]
     # two sums, of numbers and of their squares: uint32 arithmetic is exact and forgets the order
     return jnp.stack([sum(jnp.sum(r) for r in rows), sum(jnp.sum(r * r) for r in rows)])
@@ -114,12 +111,7 @@ def _mixed(x: Array) -> Array:
 
 
 def _bits(a: Array) -> Array:
-    if jnp.issubdtype(a.dtype, jnp.floating) and a.dtype.itemsize >= 4:
-        return jax.lax.bitcast_convert_type(a, jnp.uint32)
-    if a.dtype.itemsize == 8:
-        return jax.lax.bitcast_convert_type(a, jnp.uint32)
-    return (
-        jax.lax.bitcast_convert_type(a.astype(jnp.float32), jnp.uint32)
-        if jnp.issubdtype(a.dtype, jnp.floating)
-        else a.astype(jnp.uint32)
-    )
+    """An array as whole numbers of 32 bits, two of them for an entry of 64."""
+    if a.dtype.itemsize < 4:
+        a = a.astype(jnp.float32 if jnp.issubdtype(a.dtype, jnp.floating) else jnp.int32)
+    return jax.lax.bitcast_convert_type(a, jnp.uint32)

@@ -22,7 +22,7 @@ def save(path: str | os.PathLike, model: Any) -> None:
     [0.25, 0.5]
     """
     shelf = _archive.Shelf()
-    _archive.write(path, {"kind": "model", "version": _version(), "tree": describe(model, shelf.put)}, shelf)
+    _archive.write(path, {"kind": "model", "tree": describe(model, shelf.put)}, shelf)
 
 
 def load(path: str | os.PathLike, *, trust: Sequence[str] = ()) -> Any:
@@ -34,9 +34,3 @@ def load(path: str | os.PathLike, *, trust: Sequence[str] = ()) -> Any:
     """
     header, shelf = _archive.read(path, "model")
     return rebuild(header["tree"], shelf.take, trust)
-
-
-def _version() -> str:
-    from . import __version__
-
-    return __version__
