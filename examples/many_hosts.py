@@ -113,7 +113,7 @@ def main() -> None:
     for code, out, err in launch(given.processes, folder, given.lose_after):
         print("".join(line for line in out.splitlines(keepends=True) if "[Gloo]" not in line), end="")
         if code:
-            told = [line for line in err.splitlines() if line.startswith("RuntimeError")]
+            told = [line for line in err.splitlines() if line.startswith("RuntimeError") or "another task died" in line]
             print("\n".join(told) or f"lost, with exit code {code}", file=sys.stderr)
 
 

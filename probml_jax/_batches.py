@@ -40,7 +40,7 @@ class Batches:
     ...     pml.Stacked(pml.ML(jax.vmap(pml.distributions.Bernoulli)(jnp.array([[0.2], [0.9]], jnp.float32)))),
     ... )
     >>> whole, parts = pml.fit(model, coins, max_steps=3), pml.fit(model, pml.Batches(coins, 2), max_steps=3)
-    >>> bool(jnp.allclose(whole.objective, parts.objective))
+    >>> bool(jnp.allclose(whole.final_objective, parts.final_objective))
     True
     """
 

@@ -332,6 +332,7 @@ def test_state_space_is_the_dense_process(name):
     np.testing.assert_allclose(*more, atol=1e-8)
 
 
+@pytest.mark.thorough
 def test_recursions_in_parallel_are_those_in_sequence():
     x, y = _data(60, 1)
     y, new = y.at[4].set(jnp.nan), jnp.linspace(-0.2, 1.2, 7)

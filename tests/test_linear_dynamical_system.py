@@ -169,6 +169,7 @@ def test_what_is_fixed_stays_fixed():
     assert pml.num_parameters(start) == 3
 
 
+@pytest.mark.thorough
 def test_components_add_up_to_the_signal():
     season = jnp.tile(jnp.array([3.0, -1.0, -2.0, 0.0]), 10)
     y = (0.5 * jnp.arange(40.0) + season + 0.1 * jr.normal(jr.key(0), (40,)))[:, None]
@@ -208,6 +209,7 @@ def test_autoregression_in_companion_form_is_the_regression_on_lags():
     assert np.all(np.diff(np.asarray(noisy.objective)) > 0)
 
 
+@pytest.mark.thorough
 def test_tracking_learns_its_two_scales():
     true = pml.sequences.constant_velocity(2, dt=0.5, acceleration=0.7, noise=2.0)
     ys = jax.vmap(lambda key: true.sample(key, 200)[1])(jr.split(jr.key(0), 10))

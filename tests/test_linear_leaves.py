@@ -300,7 +300,7 @@ def _bayesian(name):
     return pml.conjugate.MatrixNormalInverseWishart(mean, precision, SIGMA, 4.0, intercept=True)
 
 
-@pytest.mark.parametrize("name", ["diagonal", "spherical", "full"])
+@pytest.mark.parametrize("name", ["diagonal", "spherical", pytest.param("full", marks=pytest.mark.thorough)])
 def test_bayesian_regression_is_one_student_t_of_all_data(name):
     """Evidence, posterior predictive and the fit of a `Bayes` leaf, by dense multivariate Student-t's."""
     prior = _bayesian(name)

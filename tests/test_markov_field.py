@@ -80,6 +80,7 @@ def test_pseudo_likelihood_is_a_product_of_conditionals_and_learns():
         np.testing.assert_allclose(table, exact, atol=0.04)
 
 
+@pytest.mark.thorough
 def test_contrastive_divergence_learns_a_coupling():
     truth = potts_grid(6, 6, num_labels=2, coupling=0.5)
     images = truth.posterior_sample(jr.key(0), 300).reshape(300, 6, 6)

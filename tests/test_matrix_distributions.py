@@ -167,7 +167,7 @@ def test_exponential_form(name):
     agree(ours.entropy(), ours.log_normalizer() - mean)
 
 
-@pytest.mark.parametrize("name", ["wishart", "inverse_wishart"])
+@pytest.mark.parametrize("name", ["wishart", pytest.param("inverse_wishart", marks=pytest.mark.thorough)])
 def test_maximum_likelihood_recovers_the_parameters(name):
     ours, other = PAIRS[name]
     xs, log_p, _ = draws(name)
@@ -247,6 +247,7 @@ def test_erratum_14_the_joint_mode_of_the_niw():
 # ------------------------------------------------------------------------------------------ reductions
 
 
+@pytest.mark.thorough
 def test_one_dimensional_pairs_coincide():
     xs = jnp.array([1.0, 0.5, 2.0, 1.4])
     scalar = conjugate.NormalInverseChiSquared(0.5, 0.8, 4.0, 1.3)
@@ -265,6 +266,7 @@ def test_one_dimensional_pairs_coincide():
     agree(scalar.predictive().log_prob(0.3), niw.predictive().log_prob(jnp.array([0.3])))
 
 
+@pytest.mark.thorough
 def test_an_intercept_is_a_column_of_ones():
     x, y = jnp.asarray(X), jnp.asarray(Z.T)
     with_ones = jnp.concatenate([x, jnp.ones((3, 1))], axis=1)

@@ -203,14 +203,12 @@ def test_a_mixture_with_a_fixed_background():
 
 def test_the_selection_table_finds_three(xs):
     train, test = xs[:90], xs[90:]
-    table = pml.selection.gaussian_mixture_table(
-        jr.key(0), train, [2, 3], ["full", "spherical"], num_restarts=4, test_data=test
-    )
-    assert len(table.rows) == 4
+    table = pml.selection.gaussian_mixture_table(jr.key(0), train, [2, 3], ["full"], num_restarts=4, test_data=test)
+    assert len(table.rows) == 2
     assert table.best("held_out").settings == {"num_components": 3, "covariance": "full"}
     assert all(row.status in ("converged", "max_steps", "degenerate") for row in table.rows)
     text = str(table)
-    assert text.count("\n") == 4
+    assert text.count("\n") == 2
     assert "bic" in text
     assert np.isnan(table.rows[0].evidence)
     row = table.rows[1]
@@ -303,7 +301,7 @@ def test_a_constant_column(covariance):
     np.testing.assert_allclose(result.model.mean()[1], 7.0, rtol=1e-5)
 
 
-@pytest.mark.parametrize("estimate", ["ml", "map", "bayes"])
+@pytest.mark.parametrize("estimate", ["ml", "map", pytest.param("bayes", marks=pytest.mark.thorough)])
 def test_duplicated_points(estimate):
     xs = jnp.concatenate([jnp.tile(jnp.array([[1.0, 1.0]]), (10, 1)), jnp.tile(jnp.array([[5.0, 2.0]]), (10, 1))])
     result = pml.fit(pml.mixtures.gaussian_mixture(jr.key(0), xs, 2, estimate=estimate), xs)

@@ -110,7 +110,7 @@ def test_maximum_likelihood_and_add_k_are_ratios_of_counts():
 
 def test_perplexity_is_finite_on_anything():
     for text in ([[0]], [[0, 0, 0, 0]], [[0, 1, 2, 3, 4, 5]], _text()):
-        for order in (1, 2, 5):
+        for order in (1, 5):
             lm = NGram.from_tokens(text, order, 6, open_vocabulary=True)
             assert np.isfinite(lm.perplexity([[5, 77, 1], [2]]))
     better, worse = (NGram.from_tokens(_text(200), n, 6).perplexity(_text(50, seed=0)) for n in (2, 1))
