@@ -186,6 +186,35 @@ def test_unlabelled_rows_do_not_count_in_builders():
 # ---------------------------------------------------------------------------------------------- Gaussian geometry
 
 
+@pytest.mark.parametrize("covariance", ["tied", "diagonal"])
+@pytest.mark.parametrize("missing", [False, True])
+def test_rows_in_any_order_and_many_blocks(covariance, missing):
+    """Weighted moments of every class by NumPy, with unlabelled rows between; a missing entry counts nowhere."""
+    rng = np.random.default_rng(0)
+    n, d, c = 2_500, 64, 3
+    ys, weights = rng.integers(-1, c, n), rng.uniform(0.1, 2, n)
+    xs = rng.normal(size=(n, d)) + 50 * rng.normal(size=(c, d))[ys]
+    if missing:
+        xs[ys == -1] = np.nan
+        xs[rng.uniform(size=n) < 0.1, 0] = np.nan
+    if missing and covariance == "tied":
+        xs = np.where(np.isnan(xs) & (ys >= 0)[:, None], 0.0, xs)  # else it is a start, not the estimate
+    found = C.gaussian_classifier(jnp.asarray(xs), jnp.asarray(ys), c, covariance, weights=weights, floor=1e-12)
+    shares = [np.where(np.isnan(xs), 0, ((ys == k) * weights)[:, None]) for k in range(c)]
+    means = np.stack([np.nansum(s * xs, 0) / s.sum(0) for s in shares])
+    members = found.class_conditionals.each.distribution
+    np.testing.assert_allclose(members.loc, means, rtol=1e-12)
+    if covariance == "diagonal":
+        variances = [np.nansum(s * (xs - m) ** 2, 0) / s.sum(0) for s, m in zip(shares, means, strict=True)]
+        np.testing.assert_allclose(members.scale**2, np.stack(variances), rtol=1e-11)
+    else:
+        own = np.where((ys >= 0)[:, None], xs - means[ys], 0)
+        share = np.where(ys >= 0, weights, 0)
+        np.testing.assert_allclose(members.covariance, (share[:, None] * own).T @ own / share.sum(), atol=1e-12)
+    counts = np.array([weights[ys == k].sum() for k in range(c)])
+    np.testing.assert_allclose(found.prior.distribution.probs, counts / counts.sum(), rtol=1e-12)
+
+
 @pytest.mark.parametrize("covariance", ["full", "tied", "diagonal", "spherical"])
 def test_the_boundary_is_where_two_classes_are_equal(covariance):
     xs, ys = _data()
