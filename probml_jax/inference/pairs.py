@@ -79,14 +79,16 @@ def log_kernel_sums(
     of the kernel; memory of one block.
     """
     numbers = jnp.arange(points.shape[0])
-    summed = _sums_of_exponentials if in_logs else _logs_of_sums
     block = max(_ENTRIES // points.shape[0], _LEAST_ROWS)
 
     def over(distances, xs, points):
         def of_block(rows):
             x, index = rows
             own = (index[:, None] == numbers[None, :]) if same else None
-            return summed(profile(distances(x, points)), weights, own)
+            values = lambda x, points: profile(distances(x, points))
+            if in_logs:
+                return _log_sum_of_exponentials(values, x, points, weights, own)
+            return _logs_of_sums(values(x, points), weights, own)
 
         return by_rows(of_block, (xs, jnp.arange(xs.shape[0])), block)
 
@@ -100,7 +102,21 @@ def _logs_of_sums(values: Array, weights: Array, own: Array | None) -> Array:
     return safe_log(matmul(values if own is None else jnp.where(own, 0, values), weights))
 
 
-def _sums_of_exponentials(values: Array, weights: Array, own: Array | None) -> Array:
+def _log_sum_of_exponentials(values: Callable, x: Array, points: Array, weights: Array, own: Array | None) -> Array:
+    r"""$\log\sum_j w_j e^{v_{ij}}$, in a single pass over the pairs wherever no sum comes near to underflow."""
+    scaled = jnp.exp(values(x, points)) * weights[None, :]
+    total = jnp.sum(scaled if own is None else jnp.where(own, 0, scaled), axis=1)
+    # from here on the largest term, and all that count beside it, are normal numbers
+    least = points.shape[0] * jnp.finfo(total.dtype).tiny / jnp.finfo(total.dtype).eps
+    sound = jnp.all((total > least) & (total < jnp.inf))
+    careful = lambda x, points, weights, _: _about_the_tallest(values(x, points), weights, own)
+    plain = lambda x, points, weights, total: jnp.log(total)
+    # a branch stores for its gradient what either branch would store: let that be the inputs alone
+    given = x, points, weights, total
+    return jax.lax.cond(any_in_batch(~sound), jax.checkpoint(careful), jax.checkpoint(plain), *given)
+
+
+def _about_the_tallest(values: Array, weights: Array, own: Array | None) -> Array:
     values = values + safe_log(weights)[None, :]
     values = values if own is None else jnp.where(own, -jnp.inf, values)
     tallest = jax.lax.stop_gradient(jnp.max(values, axis=1))
