@@ -35,13 +35,14 @@ def by_rows(function: Callable[[PyTree], Array], rows: PyTree, block: int) -> Ar
 
 
 def squared_distances(xs: Float[Array, "m d"], points: Float[Array, "n d"]) -> Float[Array, "m n"]:
-    r"""$|x_i - p_j|^2$ by one matrix product, for coordinates that are not `far_out`."""
+    r"""$|x_i - p_j|^2$ by one matrix product, for coordinates that are not `far_out`; zero may come out negative, by
+    rounding."""
     squares = lambda a: jnp.sum(a * a, axis=1, keepdims=True)
     one = lambda a: jnp.ones_like(a[:, :1])
     # two columns more, and the product is the distance: nothing is left to add to n times m numbers
     left = jnp.concatenate([xs, squares(xs), one(xs)], axis=1)
     right = jnp.concatenate([-2 * points, one(points), squares(points)], axis=1)
-    return jnp.maximum(matmul(left, right.T), 0)
+    return matmul(left, right.T)
 
 
 def squared_differences(xs: Float[Array, "m d"], points: Float[Array, "n d"]) -> Float[Array, "m n"]:
