@@ -227,6 +227,26 @@ def test_the_boundary_is_where_two_classes_are_equal(covariance):
         np.testing.assert_allclose(boundary.a, 0, atol=1e-12)
 
 
+@pytest.mark.parametrize("case", ["near", "far apart", "missing"])
+def test_lda_predicts_by_linear_scores_what_its_densities_say(case):
+    """Far from the origin in float32: about a common centre, unless a class is so far away that it would cancel."""
+    rng = np.random.default_rng(0)
+    y = np.arange(600) % 3
+    centers = 5000 + 1.5 * rng.normal(size=(3, 4))
+    centers[2] += 3e4 if case == "far apart" else 0
+    x = (centers[y] + rng.normal(size=(600, 4)) @ (np.eye(4) + 0.3 * rng.normal(size=(4, 4)))).astype(np.float32)
+    model = C.lda(x, y)
+    asked = (centers[y] + 3 * rng.normal(size=(600, 4))).astype(np.float32)
+    if case == "missing":
+        asked[::5, 1] = np.nan
+    log_probs = np.asarray(jax.vmap(model.log_probs)(asked))
+    best = np.sort(log_probs, axis=1)
+    clear = best[:, -1] - best[:, -2] > 1e-3
+    assert clear.mean() > 0.9
+    found = np.asarray(jax.vmap(model.predict)(asked))
+    np.testing.assert_array_equal(found[clear], np.argmax(log_probs, axis=1)[clear])
+
+
 def test_lda_is_a_softmax():
     model, xs, _ = _member("lda")
     soft = model.to_softmax()
