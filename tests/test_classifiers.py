@@ -186,6 +186,35 @@ def test_unlabelled_rows_do_not_count_in_builders():
 # ---------------------------------------------------------------------------------------------- Gaussian geometry
 
 
+@pytest.mark.parametrize("covariance", ["tied", "diagonal"])
+@pytest.mark.parametrize("missing", [False, True])
+def test_rows_in_any_order_and_many_blocks(covariance, missing):
+    """Weighted moments of every class by NumPy, with unlabelled rows between; a missing entry counts nowhere."""
+    rng = np.random.default_rng(0)
+    n, d, c = 2_500, 64, 3
+    ys, weights = rng.integers(-1, c, n), rng.uniform(0.1, 2, n)
+    xs = rng.normal(size=(n, d)) + 50 * rng.normal(size=(c, d))[ys]
+    if missing:
+        xs[ys == -1] = np.nan
+        xs[rng.uniform(size=n) < 0.1, 0] = np.nan
+    if missing and covariance == "tied":
+        xs = np.where(np.isnan(xs) & (ys >= 0)[:, None], 0.0, xs)  # else it is a start, not the estimate
+    found = C.gaussian_classifier(jnp.asarray(xs), jnp.asarray(ys), c, covariance, weights=weights, floor=1e-12)
+    shares = [np.where(np.isnan(xs), 0, ((ys == k) * weights)[:, None]) for k in range(c)]
+    means = np.stack([np.nansum(s * xs, 0) / s.sum(0) for s in shares])
+    members = found.class_conditionals.each.distribution
+    np.testing.assert_allclose(members.loc, means, rtol=1e-12)
+    if covariance == "diagonal":
+        variances = [np.nansum(s * (xs - m) ** 2, 0) / s.sum(0) for s, m in zip(shares, means, strict=True)]
+        np.testing.assert_allclose(members.scale**2, np.stack(variances), rtol=1e-11)
+    else:
+        own = np.where((ys >= 0)[:, None], xs - means[ys], 0)
+        share = np.where(ys >= 0, weights, 0)
+        np.testing.assert_allclose(members.covariance, (share[:, None] * own).T @ own / share.sum(), atol=1e-12)
+    counts = np.array([weights[ys == k].sum() for k in range(c)])
+    np.testing.assert_allclose(found.prior.distribution.probs, counts / counts.sum(), rtol=1e-12)
+
+
 @pytest.mark.parametrize("covariance", ["full", "tied", "diagonal", "spherical"])
 def test_the_boundary_is_where_two_classes_are_equal(covariance):
     xs, ys = _data()
@@ -196,6 +225,26 @@ def test_the_boundary_is_where_two_classes_are_equal(covariance):
         np.testing.assert_allclose(boundary(x), log_probs[0] - log_probs[2], rtol=1e-9, atol=1e-9)
     if covariance == "tied":
         np.testing.assert_allclose(boundary.a, 0, atol=1e-12)
+
+
+@pytest.mark.parametrize("case", ["near", "far apart", "missing"])
+def test_lda_predicts_by_linear_scores_what_its_densities_say(case):
+    """Far from the origin in float32: about a common centre, unless a class is so far away that it would cancel."""
+    rng = np.random.default_rng(0)
+    y = np.arange(600) % 3
+    centers = 5000 + 1.5 * rng.normal(size=(3, 4))
+    centers[2] += 3e4 if case == "far apart" else 0
+    x = (centers[y] + rng.normal(size=(600, 4)) @ (np.eye(4) + 0.3 * rng.normal(size=(4, 4)))).astype(np.float32)
+    model = C.lda(x, y)
+    asked = (centers[y] + 3 * rng.normal(size=(600, 4))).astype(np.float32)
+    if case == "missing":
+        asked[::5, 1] = np.nan
+    log_probs = np.asarray(jax.vmap(model.log_probs)(asked))
+    best = np.sort(log_probs, axis=1)
+    clear = best[:, -1] - best[:, -2] > 1e-3
+    assert clear.mean() > 0.9
+    found = np.asarray(jax.vmap(model.predict)(asked))
+    np.testing.assert_array_equal(found[clear], np.argmax(log_probs, axis=1)[clear])
 
 
 def test_lda_is_a_softmax():

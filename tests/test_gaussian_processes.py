@@ -375,6 +375,22 @@ def test_steps_much_shorter_than_the_length_scale_in_float32():
     np.testing.assert_allclose(short, exact, rtol=1e-5)
 
 
+@pytest.mark.parametrize("kernel", [k.Matern12, k.Matern32, k.Matern52])
+@pytest.mark.parametrize("longest", [0.2, 30.0])
+def test_two_steps_of_the_state_are_one(kernel, longest):
+    """The noise to its last digits, however short the step; with and without long steps among them."""
+    form = markov_form(kernel(jnp.float64(1.0)))
+    u = jnp.asarray(np.append(np.geomspace(1e-9, longest / 2, 60), longest))
+    (once, noise), (twice, both) = form.move(u), form.move(2 * u)
+    np.testing.assert_allclose(jnp.einsum("ijn,jkn->ikn", once, once), twice, rtol=1e-13, atol=1e-14)
+    moved = lambda p: jnp.einsum("ijn,jkn,lkn->iln", once, p, once)
+    scale = jnp.sqrt(jnp.einsum("iin->in", both))
+    correlation = lambda spread: spread / (scale[:, None] * scale[None])
+    np.testing.assert_allclose(correlation(moved(noise) + noise), correlation(both), rtol=0, atol=1e-13)
+    at_rest = jnp.broadcast_to(form.stationary[:, :, None], noise.shape)
+    np.testing.assert_allclose(moved(at_rest) + noise, at_rest, rtol=0, atol=1e-14)
+
+
 # ---------------------------------------------------------------------------------------------- sparse, pathwise
 
 

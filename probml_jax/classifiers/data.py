@@ -22,8 +22,9 @@ from .._validate import (
     is_concrete,
 )
 from ..distributions import Categorical
-from ..inference.grouped_rows import Groups, pooled_by_group
+from ..inference.grouped_rows import Groups
 from .generative import GenerativeClassifier
+from .moments import statistics_by_class
 
 
 def as_labels(ys: Any, num_classes: int | None, num_units: int) -> tuple[Int[Array, "n"], int]:
@@ -108,9 +109,8 @@ def counted(
     """The classifier learned from labelled events in one pass; unlabelled ones count for nothing here.
 
     Closed form where every leaf has one and nothing is missing; otherwise a start for `fit`. `groups` are the rows by
-    class (`grouped(ys, num_classes)`): each is looked at by the leaf of its own class only.
+    class (`grouped(ys, num_classes)`).
     """
     stack, classes = classifier.class_conditionals, jnp.arange(classifier.num_classes, dtype=ys.dtype)
     counts = jnp.sum(jnp.where(ys[None, :] == classes[:, None], weights[None, :], 0), axis=1)
-    own = lambda label, rows, share: stack.member(label).statistics(rows, share)
-    return classifier.m_step((counts, pooled_by_group(own, xs, weights, groups, stack.size)))
+    return classifier.m_step((counts, statistics_by_class(stack, xs, ys, weights, groups)))

@@ -16,7 +16,7 @@ from .._typing import Data, Event, Flag, PRNGKey, Scalar, Statistics
 from .._validate import check, check_labels
 from ..decision.bayes_rule import bayes_action
 from ..mixtures.mixture import Mixture, normalized, one_event
-from .boundary import Quadratic, quadratic
+from .boundary import Quadratic, contrast, quadratic
 from .linear import SoftmaxRegression
 
 
@@ -75,8 +75,15 @@ class GenerativeClassifier(AbstractJointModel):
     def predict(self, x: Event, cost: Any = None) -> Int[Array, ""]:
         r"""The most probable class, or the action of least expected loss $\sum_c C[a, c]\,p(c \mid x)$."""
         if cost is None:
-            return jnp.argmax(self.log_joint(x))
+            return jnp.argmax(self._contrasts(x))
         return bayes_action(self.probs(x), cost)
+
+    def _contrasts(self, x: Event) -> Float[Array, "c"]:
+        """Joint scores, up to what all classes have in common."""
+        if not isinstance(self.class_conditionals, Tied):
+            return self.log_joint(x)
+        log_prior = jax.vmap(self.prior.predictive().log_prob)(jnp.arange(self.num_classes))
+        return log_prior + self.class_conditionals.map(lambda leaf: contrast(leaf.predictive(), x))
 
     @eqx.filter_jit
     def log_evidence(self, x: Event) -> Scalar:

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._linalg import matmul
+from .._special import any_in_batch
 from .composition import AbstractKernel, Constant, Frozen, Product, Scaled, Sum
 from .kernels import Matern12, Matern32, Matern52, Periodic, White
 
@@ -43,27 +44,62 @@ def markov(kernel: AbstractKernel) -> Markov | None:
 # ---------------------------------------------------------------------------------------------- Matern
 
 
-_TERMS = 28  # of a series at 4
+_NEAR = 2.0  # below a series, above its complement, which there loses at most two digits
 
 
-def _gamma_integrals(count: int, u: Array, decay: Array) -> list[Array]:
-    r"""$\int_0^u s^k e^{-2s}\,ds = k!/2^{k+1}\,P(k+1, 2u)$ for k below `count`, to full relative precision for small
-    steps too: the highest by a series (or, for long steps, its complement), the others by $P(a, v) = P(a+1, v) +
-    v^a e^{-v}/a!$, which only adds. `decay` is $e^{-2u}$."""
+@functools.cache
+def _polynomial(count: int, bits: int) -> list[float]:
+    r"""Coefficients, in $v - 1$, of $a!\,v^{-a}e^v P(a, v) = \sum_m v^m\,a!/(a+m)!$ for $v$ below 2, to working
+    precision: half as many as the series has."""
+    terms = [math.factorial(count) / math.factorial(count + m) for m in range(28)]
+    # everything is positive up to here: nothing has cancelled
+    about_one = [sum(math.comb(m, k) * terms[m] for m in range(k, 28)) for k in range(28)]
+    chebyshev = np.polynomial.chebyshev.poly2cheb(about_one)[: 15 if bits > 32 else 9]
+    return np.polynomial.chebyshev.cheb2poly(chebyshev).tolist()
+
+
+def _decay_and_share(count: int, u: Array) -> tuple[Array, Array]:
+    r"""$e^{-u}$, and $P(a, 2u)$ for a = `count`: by its series, or, for long steps, by its complement.
+
+    A branch, for long series mostly have short steps only; and because what comes out of a branch is computed once,
+    where a compiler would else compute it again for every entry of the matrices it enters.
+    """
     v = 2 * u
-    near = v < 4
-    small, large = jnp.where(near, v, 1), jnp.where(near, 4, v)
-    series = jnp.zeros_like(v)
-    for m in reversed(range(_TERMS)):
-        series = series * small + math.gamma(count + 1) / math.gamma(count + m + 1)
-    series = small**count / math.gamma(count + 1) * series
-    rest = sum(large**m / math.factorial(m) for m in range(count))
-    share = jnp.where(near, decay * series, 1 - decay * rest)
+    *lower, highest = _polynomial(count, jnp.finfo(u.dtype).bits)
+
+    def by_series(decay, v):
+        series = highest
+        for coefficient in reversed(lower):
+            series = series * (v - 1) + coefficient
+        return decay**2 * (v**count / math.factorial(count) * series)
+
+    def either(u, v):
+        near, once = v < _NEAR, jnp.exp(-u)
+        large = jnp.where(near, _NEAR, v)
+        rest = sum(large**m / math.factorial(m) for m in range(count))
+        return once, jnp.where(near, by_series(once, jnp.where(near, v, 1)), 1 - once**2 * rest)
+
+    def short(u, v):
+        once = jnp.exp(-u)
+        return once, by_series(once, v)
+
+    long = any_in_batch(jnp.any(jax.lax.stop_gradient(v) >= _NEAR))
+    return jax.lax.cond(long, either, short, u, v)
+
+
+def _gamma_integrals(count: int, u: Array) -> tuple[Array, list[Array]]:
+    r"""$e^{-u}$, and $\int_0^u s^k e^{-2s}\,ds = k!/2^{k+1}\,P(k+1, 2u)$ for k below `count`, to full relative
+    precision for small steps too: all but the highest by $P(a, v) = P(a+1, v) + v^a e^{-v}/a!$, which only adds."""
+    once, share = _decay_and_share(count, u)
     shares = [share]
     for a in range(count - 1, 0, -1):
-        share = share + v**a * decay / math.factorial(a)
+        share = share + (2 * u) ** a * once**2 / math.factorial(a)
         shares.append(share)
-    return [math.factorial(k) / 2 ** (k + 1) * share for k, share in enumerate(reversed(shares))]
+    return once, [math.factorial(k) / 2 ** (k + 1) * share for k, share in enumerate(reversed(shares))]
+
+
+def _stacked(entry: Callable[[int, int], Array], p: int) -> Array:
+    return jnp.stack([jnp.stack([entry(i, j) for j in range(p)]) for i in range(p)])
 
 
 def _matern(rate: Array, response: np.ndarray, drift: np.ndarray, power: float) -> Markov:
@@ -72,37 +108,24 @@ def _matern(rate: Array, response: np.ndarray, drift: np.ndarray, power: float) 
     Derivatives are scaled by the rate, so that all states have variances of order one.
     """
     p = len(drift)
-    nilpotent = drift + np.eye(p)
     dtype = rate.dtype
-    pairs = [[[(a, b) for a in range(p) for b in range(p)] for _ in range(p)] for _ in range(p)]
-
-    def noise(u, decay):
-        integrals = _gamma_integrals(2 * p - 1, u, decay)
-        entry = lambda i, j: (
-            power
-            * sum(
-                float(response[i, a] * response[j, b]) * integrals[a + b]
-                for a, b in pairs[i][j]
-                if response[i, a] * response[j, b] != 0
-            )
-        )
-        return jnp.stack([jnp.stack([entry(i, j) for j in range(p)]) for i in range(p)])
+    powers = [np.linalg.matrix_power(drift + np.eye(p), m) / math.factorial(m) for m in range(p)]
+    # how the integrals of s^k e^{-2s} enter the covariance of the i-th and j-th derivative
+    shares = np.zeros((p, p, 2 * p - 1))
+    for a in range(p):
+        for b in range(p):
+            shares[:, :, a + b] += power * np.outer(response[:, a], response[:, b])
+    weighted = lambda weights, parts: sum(float(w) * part for w, part in zip(weights, parts, strict=True) if w)
 
     def move(dt):
         u = rate * dt
-        wide = lambda m: jnp.asarray(m, dtype).reshape(p, p, *[1] * u.ndim)
-        steps = [wide(np.linalg.matrix_power(nilpotent, m) / math.factorial(m)) * u[None, None] ** m for m in range(p)]
-        once = jnp.exp(-u)
-        return once[None, None] * sum(steps[1:], steps[0] * jnp.ones_like(u)[None, None]), noise(u, once**2)
+        once, integrals = _gamma_integrals(2 * p - 1, u)
+        rises = [once * u**m for m in range(p)]
+        matrix = _stacked(lambda i, j: weighted([m[i, j] for m in powers], rises) + jnp.zeros_like(u), p)
+        return matrix, _stacked(lambda i, j: weighted(shares[i, j], integrals), p)
 
     whole = [math.factorial(k) / 2 ** (k + 1) for k in range(2 * p - 1)]
-    at_rest = np.array(
-        [
-            [power * sum(response[i, a] * response[j, b] * whole[a + b] for a, b in pairs[i][j]) for j in range(p)]
-            for i in range(p)
-        ]
-    )
-    return Markov(jnp.asarray(at_rest, dtype), jnp.eye(p, dtype=dtype)[0], move, jnp.zeros((), dtype))
+    return Markov(jnp.asarray(shares @ whole, dtype), jnp.eye(p, dtype=dtype)[0], move, jnp.zeros((), dtype))
 
 
 def _rate(kernel: Matern12 | Matern32 | Matern52, root: float) -> Array:

@@ -35,13 +35,14 @@ def by_rows(function: Callable[[PyTree], Array], rows: PyTree, block: int) -> Ar
 
 
 def squared_distances(xs: Float[Array, "m d"], points: Float[Array, "n d"]) -> Float[Array, "m n"]:
-    r"""$|x_i - p_j|^2$ by one matrix product, for coordinates that are not `far_out`."""
+    r"""$|x_i - p_j|^2$ by one matrix product, for coordinates that are not `far_out`; zero may come out negative, by
+    rounding."""
     squares = lambda a: jnp.sum(a * a, axis=1, keepdims=True)
     one = lambda a: jnp.ones_like(a[:, :1])
     # two columns more, and the product is the distance: nothing is left to add to n times m numbers
     left = jnp.concatenate([xs, squares(xs), one(xs)], axis=1)
     right = jnp.concatenate([-2 * points, one(points), squares(points)], axis=1)
-    return jnp.maximum(matmul(left, right.T), 0)
+    return matmul(left, right.T)
 
 
 def squared_differences(xs: Float[Array, "m d"], points: Float[Array, "n d"]) -> Float[Array, "m n"]:
@@ -79,14 +80,16 @@ def log_kernel_sums(
     of the kernel; memory of one block.
     """
     numbers = jnp.arange(points.shape[0])
-    summed = _sums_of_exponentials if in_logs else _logs_of_sums
     block = max(_ENTRIES // points.shape[0], _LEAST_ROWS)
 
     def over(distances, xs, points):
         def of_block(rows):
             x, index = rows
             own = (index[:, None] == numbers[None, :]) if same else None
-            return summed(profile(distances(x, points)), weights, own)
+            values = lambda x, points: profile(distances(x, points))
+            if in_logs:
+                return _log_sum_of_exponentials(values, x, points, weights, own)
+            return _logs_of_sums(values(x, points), weights, own)
 
         return by_rows(of_block, (xs, jnp.arange(xs.shape[0])), block)
 
@@ -100,7 +103,21 @@ def _logs_of_sums(values: Array, weights: Array, own: Array | None) -> Array:
     return safe_log(matmul(values if own is None else jnp.where(own, 0, values), weights))
 
 
-def _sums_of_exponentials(values: Array, weights: Array, own: Array | None) -> Array:
+def _log_sum_of_exponentials(values: Callable, x: Array, points: Array, weights: Array, own: Array | None) -> Array:
+    r"""$\log\sum_j w_j e^{v_{ij}}$, in a single pass over the pairs wherever no sum comes near to underflow."""
+    scaled = jnp.exp(values(x, points)) * weights[None, :]
+    total = jnp.sum(scaled if own is None else jnp.where(own, 0, scaled), axis=1)
+    # from here on the largest term, and all that count beside it, are normal numbers
+    least = points.shape[0] * jnp.finfo(total.dtype).tiny / jnp.finfo(total.dtype).eps
+    sound = jnp.all((total > least) & (total < jnp.inf))
+    careful = lambda x, points, weights, _: _about_the_tallest(values(x, points), weights, own)
+    plain = lambda x, points, weights, total: jnp.log(total)
+    # a branch stores for its gradient what either branch would store: let that be the inputs alone
+    given = x, points, weights, total
+    return jax.lax.cond(any_in_batch(~sound), jax.checkpoint(careful), jax.checkpoint(plain), *given)
+
+
+def _about_the_tallest(values: Array, weights: Array, own: Array | None) -> Array:
     values = values + safe_log(weights)[None, :]
     values = values if own is None else jnp.where(own, -jnp.inf, values)
     tallest = jax.lax.stop_gradient(jnp.max(values, axis=1))

@@ -196,6 +196,8 @@ def observations(
     if noise.ndim == 2 and rows.ndim == 2 and complete:
         inverse, noise = _unit_inverse(noise, seen[0])
         y, rows = jnp.matmul(y, inverse.T, precision="highest"), times(inverse, rows)
+    elif noise.ndim == 3 and y.shape[1] == 1:
+        noise = noise[:, :, 0]  # nothing to decorrelate, and one row for all steps if there was one
     elif noise.ndim > 1:
         y, rows, noise = _decorrelated(rows, noise, y, seen)
     plain = Observations(y, None if complete and mask is None else seen, rows, noise, constant)
