@@ -85,7 +85,7 @@ def test_implicit_gradient_of_the_evidence(num_classes, link):
     check_grads(score, (jnp.array(0.8), jnp.array(2.0)), order=1, modes=["rev"], rtol=1e-5)
 
 
-@pytest.mark.parametrize("num_classes", [2, 3])
+@pytest.mark.parametrize("num_classes", [2, pytest.param(3, marks=pytest.mark.thorough)])
 def test_weights_are_repetitions_and_minus_one_is_unobserved(num_classes):
     x, y = _data(num_classes, 12)
     model = GaussianProcessClassifier(2.0 * kernels.Matern32(0.8), num_classes=num_classes)

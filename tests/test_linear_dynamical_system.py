@@ -32,7 +32,7 @@ def _holes(y, share=0.2):
     return jnp.where(jr.uniform(jr.key(7), y.shape) < share, jnp.nan, y)
 
 
-@pytest.mark.parametrize("noise", ["full", "diagonal"])
+@pytest.mark.parametrize("noise", ["full", pytest.param("diagonal", marks=pytest.mark.thorough)])
 def test_the_e_step_is_the_one_of_posterior_paths(noise):
     """Expected statistics against averages over paths drawn from the posterior, missing entries drawn as well."""
     model = _system(noise=noise)
@@ -74,6 +74,7 @@ def test_ragged_em_is_em_of_the_cut_series():
         np.testing.assert_allclose(a, b, atol=1e-10)
 
 
+@pytest.mark.thorough
 def test_em_recovers_a_system_up_to_its_basis():
     """Latent coordinates are free to rotate; eigenvalues of the dynamics and the spread of observations are not."""
     true = _system(noise="diagonal")
