@@ -20,15 +20,17 @@ from ._typing import Data
 
 
 class Checkpoint:
-    """Where a fit is kept, and how often (in steps).
+    """Where a fit is kept, how often (in steps), and whether it goes on from what is there.
 
     What is being fitted (the structure of model and method, the data) is written beside the state of the loop, and
     must be the same when it goes on.
     """
 
-    def __init__(self, path: str | os.PathLike, every: int, fitted: dict[str, Any]):
-        self.path, self.every, self.fitted = pathlib.Path(path), every, fitted
+    def __init__(self, path: str | os.PathLike, every: int, goes_on: bool, fitted: dict[str, Any]):
+        self.path, self.every, self.goes_on, self.fitted = pathlib.Path(path), every, goes_on, fitted
         self.written = -1
+        if not self.path.parent.is_dir():
+            raise ValueError(f"checkpoint: there is no folder {self.path.parent}.")
 
     def due(self, progress: Progress) -> bool:
         """Whether `every` steps have passed, or the fit has ended."""
@@ -46,7 +48,7 @@ class Checkpoint:
 
     def resume(self, fresh: Progress, rtol: float) -> Progress:
         """The loop as it was written, or `fresh` if nothing was; a fit of something else raises `ValueError`."""
-        if not self.path.exists():
+        if not self.goes_on or not self.path.exists():
             return fresh
         header, shelf = _archive.read(self.path, "checkpoint")
         then, now = dict(header["fitted"]), dict(self.fitted)

@@ -85,7 +85,7 @@ def fit(
         raise ValueError(f"every must be at least 1; got {every}.")
     dtype = float_dtype(model)
     rtol = jnp.asarray(default_rtol(dtype) if rtol is None else rtol, dtype)
-    keep = lambda *fitted: checkpoint and _kept(checkpoint, every, resume, identity(method, rtol, *fitted))
+    keep = lambda *fitted: checkpoint and Checkpoint(checkpoint, every, resume, identity(method, rtol, *fitted))
     data = _in_batches(data, weights)
     if isinstance(data, Batches):
         return fit_batches(model, data, method, rtol, max_steps, keep(model, None, None), progress)
@@ -122,15 +122,6 @@ def _ready(model: AbstractModel, data: Data, weights: Any, dtype: Any) -> tuple[
     if isinstance(model, AbstractPreparedModel):
         data, weights = model.prepare(data, weights)
     return model, data, weights
-
-
-def _kept(path: str | os.PathLike, every: int, resume: bool, fitted: dict) -> Checkpoint:
-    kept = Checkpoint(path, every, fitted)
-    if not kept.path.parent.is_dir():
-        raise ValueError(f"checkpoint: there is no folder {kept.path.parent}.")
-    if not resume and jax.process_index() == 0:
-        kept.path.unlink(missing_ok=True)
-    return kept
 
 
 def _check_dtypes(data, dtype) -> None:

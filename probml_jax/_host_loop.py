@@ -5,7 +5,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import equinox as eqx
 import jax
@@ -19,6 +19,14 @@ from ._model import AbstractAuditedModel, AbstractModel
 from ._outcome import Fit, Status
 from ._placed import Placed, across, replicated
 from ._progress import reporter
+
+# goes on until so many evaluations have been made, or it is told to stop
+_GoOn: TypeAlias = Callable[[Progress, int, Callable[[], bool]], Progress]
+
+
+class _Stopped(Exception):
+    """Ctrl-C in the middle of a pass: what the pass had gathered is dropped."""
+
 
 # a stretch of about so many seconds: often enough to be seen, seldom enough to cost nothing
 _STRETCH = 0.3
@@ -47,24 +55,22 @@ def _interruption() -> Iterator[Callable[[], bool]]:
 
 
 def _run(
-    progress: Progress,
-    go_on: Callable[[Progress, int], Progress],
-    max_steps: int,
-    checkpoint: Checkpoint | None,
-    show: bool,
+    progress: Progress, go_on: _GoOn, max_steps: int, checkpoint: Checkpoint | None, show: bool
 ) -> tuple[Progress, bool]:
-    """Drive `go_on(progress, stop)` until the fit ends; the second answer is whether it was interrupted."""
+    """Drive `go_on(progress, stop, interrupted)` until the fit ends, and tell whether it was interrupted."""
     stretch = 1
     with reporter(max_steps, show) as report, _interruption() as interrupted:
         while int(progress.status) == RUNNING and int(progress.evaluations) <= max_steps and not interrupted():
             done = int(progress.evaluations)
             most = stretch if checkpoint is None else min(stretch, checkpoint.every)
             began = time.perf_counter()
-            progress = _on_all_hosts(go_on, progress, min(done + most, max_steps + 1), checkpoint)
+            with contextlib.suppress(_Stopped):
+                run = lambda p, most=min(done + most, max_steps + 1): go_on(p, most, interrupted)
+                progress = _on_all_hosts(run, progress, checkpoint)
             done = int(progress.evaluations)
             if checkpoint is not None and checkpoint.due(progress):
                 checkpoint.write(progress)
-            report(done - 1, float(progress.trace[done - 1]))
+            report(max(done - 1, 0), float(progress.trace[max(done - 1, 0)]))
             stretch = _next_stretch(stretch, time.perf_counter() - began)
         stopped = interrupted() and int(progress.status) == RUNNING and int(progress.evaluations) <= max_steps
     if checkpoint is not None and int(progress.evaluations) != checkpoint.written:
@@ -78,12 +84,12 @@ def _next_stretch(stretch: int, seconds: float) -> int:
     return 2 * stretch if seconds < _STRETCH / 2 else max(1, stretch // 2) if seconds > 2 * _STRETCH else stretch
 
 
-def _on_all_hosts(go_on: Callable, progress: Progress, stop: int, checkpoint: Checkpoint | None) -> Progress:
+def _on_all_hosts(run: Callable, progress: Progress, checkpoint: Checkpoint | None) -> Progress:
     """One stretch; if another host is lost in it, an error that says so and where to resume."""
     if jax.process_count() == 1:
-        return go_on(progress, stop)
+        return run(progress)
     try:
-        return jax.block_until_ready(go_on(progress, stop))
+        return jax.block_until_ready(run(progress))
     except jax.errors.JaxRuntimeError as error:
         kept = "There is no checkpoint."
         if checkpoint is not None and checkpoint.written > 0:
@@ -125,7 +131,7 @@ def fit_in_stretches(
     if checkpoint is not None:
         progress = checkpoint.resume(progress, float(rtol))
         progress = replicated(progress, data.mesh) if isinstance(data, Placed) else progress
-    go_on = lambda p, stop: _advance(p, static, data, weights, method, rtol, jnp.asarray(stop))
+    go_on = lambda p, stop, _: _advance(p, static, data, weights, method, rtol, jnp.asarray(stop))
     progress, interrupted = _run(progress, go_on, max_steps, checkpoint, show)
     return _ended(_finish(progress, static, data, weights), interrupted)
 
@@ -187,25 +193,27 @@ def fit_batches(
     dtype, static = rtol.dtype, eqx.filter(model, eqx.is_array, inverse=True)
     checked = False
 
-    def passes() -> Iterator:
+    def passes(interrupted: Callable[[], bool] = lambda: False) -> Iterator:
         nonlocal checked
         for data, weights in batches.one_pass(dtype):
+            if interrupted():
+                raise _Stopped
             if not checked:
                 for part in data.local() if isinstance(data, Placed) else [data]:
                     model.validate(part)
             yield data, weights
         checked = True
 
-    def exact(p: Progress, stop: int) -> Progress:
+    def exact(p: Progress, stop: int, interrupted: Callable[[], bool]) -> Progress:
         candidate, gathered = eqx.combine(p.candidate, static), None
-        for data, weights in passes():
+        for data, weights in passes(interrupted):
             gathered = _gather(candidate, method, data, weights, gathered)
         return _move(p, static, method, gathered, rtol)
 
-    def online(p: Progress, stop: int) -> Progress:
+    def online(p: Progress, stop: int, interrupted: Callable[[], bool]) -> Progress:
         now, state, total = eqx.combine(p.candidate, static), p.state, jnp.asarray(batches.total, dtype)
         values, masses = [], []
-        for data, weights in passes():
+        for data, weights in passes(interrupted):
             now, state, value, mass = _move_online(now, method, data, weights, total, state)
             values, masses = [*values, value], [*masses, mass]
         return _judge_online(p, method, now, state, jnp.stack(values), jnp.stack(masses), rtol)

@@ -1,5 +1,8 @@
 """Data that come in batches: exact EM is exact, online EM gets there, memory maps are not loaded."""
 
+import os
+import signal
+
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -120,6 +123,25 @@ def test_a_generator_serves_one_pass(model, xs):
     assert int(once.num_steps) == 1
     with pytest.raises(ValueError, match="used up"):
         pml.fit(model, pml.Batches(iter(cut)), max_steps=2)
+
+
+def test_ctrl_c_in_the_middle_of_a_pass_keeps_the_model_before_it(model, xs, whole):
+    """Not at its end, which may be hours away."""
+    count = 0
+
+    def batches():
+        nonlocal count
+        for begin in range(0, N, 150):
+            count += 1
+            if count == 24:  # one to begin with, then seven a pass
+                os.kill(os.getpid(), signal.SIGINT)
+            yield xs[begin : begin + 150]
+
+    result = pml.fit(model, pml.Batches(batches), max_steps=15, rtol=-1.0)
+    assert pml.Status(int(result.status)) is pml.Status.interrupted
+    assert count < 28
+    np.testing.assert_allclose(result.objective[:3], whole.objective[:3], rtol=1e-10)
+    assert np.isnan(result.objective[3:]).all()
 
 
 def test_a_run_over_batches_resumes(model, xs, whole, tmp_path):
