@@ -29,8 +29,13 @@ with install_import_hook("probml_jax", "strict.typecheck"):
     import probml_jax.sharding  # noqa: F401
 
 
+_LONG = ("test_notebooks", "test_documents", "test_documentation", "test_many_hosts")
+
+
 def pytest_collection_modifyitems(items):
-    """Tests of one registry entry run in one worker, where they share what has been compiled."""
+    """Tests of one registry entry run in one worker, where they share what has been compiled; long ones come first, so
+    that no worker is left alone with them at the end."""
+    items.sort(key=lambda item: item.path.stem not in _LONG)
     for item in items:
         name = getattr(item, "callspec", None) and item.callspec.params.get("name")
         item.add_marker(pytest.mark.xdist_group(f"{item.path.stem}-{name or item.name}"))

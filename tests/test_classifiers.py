@@ -53,6 +53,11 @@ def _members():
 
 MEMBERS = """lda qda gaussian_naive_bayes spherical qda_map qda_bayes lda_bayes bernoulli bernoulli_bayes multinomial
 poisson categorical table mixed""".split()
+# one of each kind at every run, the others in `make thorough`
+QUICK = "lda qda_bayes gaussian_naive_bayes spherical bernoulli categorical mixed".split()
+every_member = pytest.mark.parametrize(
+    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.thorough) for n in MEMBERS]
+)
 _cache = {}
 
 
@@ -65,7 +70,7 @@ def _member(name):
 # ---------------------------------------------------------------------------------------------- laws
 
 
-@pytest.mark.parametrize("name", MEMBERS)
+@every_member
 def test_a_builder_is_where_em_comes_to_rest(name):
     """Labels are known and nothing is missing: one step of EM from the closed form changes nothing."""
     model, xs, ys = _member(name)
@@ -75,7 +80,7 @@ def test_a_builder_is_where_em_comes_to_rest(name):
     assert float(result.objective[1]) == pytest.approx(float(result.objective[0]), rel=1e-10)
 
 
-@pytest.mark.parametrize("name", MEMBERS)
+@every_member
 def test_probabilities_follow_from_the_joint(name):
     model, xs, _ = _member(name)
     first = jax.tree_util.tree_map(lambda a: a[0], xs)

@@ -188,7 +188,7 @@ def test_links_resolve(page):
         assert not anchor or anchor in _anchors(there), f"{page.name}: no heading for {target}"
 
 
-@pytest.mark.parametrize("page", ["index", "long_runs"])
+@pytest.mark.parametrize("page", [pytest.param("index", marks=pytest.mark.thorough), "long_runs"])
 def test_a_page_runs_as_its_reader_would_run_it(page, tmp_path):
     script = tmp_path / f"{page}.py"
     script.write_text("\n".join(blocks(DOCS / f"{page}.md")))
