@@ -72,6 +72,21 @@ SEEDING = {
     "random_points": (lambda k, x: seeding.random_points(k, x, jnp.ones(9, F), 3), (jr.key(0), some(9, 2))),
     "lloyd": (lambda x, c: seeding.lloyd(x, jnp.ones(9, F), c, 3), (some(9, 2), some(3, 2))),
 }
+STRUCTURE = Structure((2, 2, 2), ((0, 1), (1, 2)))
+PLAN = make_plan(STRUCTURE)
+TABLES = (some(2, 2), some(2, 2)), (some(2), some(2), some(2))
+ELIMINATION = {
+    **{
+        name: (lambda t, u, f=name: getattr(elimination, f)(PLAN, t, u), TABLES)
+        for name in "log_marginal log_partition beliefs entropy best".split()
+    },
+    "run": (lambda t, u: elimination.run(elimination.MAX, PLAN, t, u)[-1].table, TABLES),
+    "top": (lambda t, u: elimination.run(elimination.top(2), PLAN, t, u)[-1], TABLES),
+    "k_best": (lambda t, u: elimination.k_best(PLAN, t, u, 3), TABLES),
+    "expectation": (lambda t, u: elimination.expectation(PLAN, t, u, t), TABLES),
+    "score": (lambda t, u: elimination.score(STRUCTURE, t, u, jnp.array([0, 1, 1])), TABLES),
+    "sample": (lambda k, t, u: elimination.sample(k, PLAN, t, u, 3), (jr.key(0), *TABLES)),
+}
 NET = pml.graphs.BayesNet(
     {"a": (), "b": ("a",), "c": ("a", "b")},
     {"a": jnp.full(2, 0.5, F), "b": jnp.full((2, 2), 0.5, F), "c": jnp.full((2, 2, 2), 0.5, F)},
@@ -109,7 +124,9 @@ def _predicted(gp, x, y):
 
 FUNCTIONS = {
     f"{room}_{name}": entry
-    for room, entries in dict(chain=CHAIN, kalman=KALMAN, seeding=SEEDING, graphs=GRAPHS, processes=PROCESSES).items()
+    for room, entries in dict(
+        chain=CHAIN, kalman=KALMAN, seeding=SEEDING, elimination=ELIMINATION, graphs=GRAPHS, processes=PROCESSES
+    ).items()
     for name, entry in entries.items()
 }
 
@@ -164,16 +181,8 @@ def test_a_fit_by_gradients_lowers_for_gpu_and_tpu(case):
 
 
 def test_no_public_function_of_the_engines_is_forgotten():
-    for module, known in ((chain, CHAIN), (kalman, KALMAN), (seeding, SEEDING)):
+    engines = (chain, CHAIN), (kalman, KALMAN), (seeding, SEEDING), (elimination, ELIMINATION)
+    for module, known in engines:
         here = {n for n, f in vars(module).items() if inspect.isfunction(f) and f.__module__ == module.__name__}
         public = {n for n in here if not n.startswith("_")}
         assert public <= set(known), f"{module.__name__}: {sorted(public - set(known))}"
-
-
-def test_elimination_lowers_for_gpu_and_tpu():
-    structure = Structure((2, 2, 2), ((0, 1), (1, 2)))
-    plan, tables, unary = make_plan(structure), [some(2, 2), some(2, 2)], [some(2) for _ in range(3)]
-    functions = ("log_marginal", "log_partition", "beliefs", "entropy", "best")
-    run = lambda t, u: [getattr(elimination, f)(plan, t, u) for f in functions]
-    _lowers(lambda t, u: (run(t, u), elimination.k_best(plan, t, u, 3)), tables, unary)
-    _lowers(lambda k, t, u: elimination.sample(k, plan, t, u, 3), jr.key(0), tables, unary)
