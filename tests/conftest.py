@@ -1,5 +1,6 @@
 """Strict mode for every test: runtime type checks, no silent rank promotion, 64-bit available."""
 
+import gc
 import os
 import pathlib
 
@@ -8,6 +9,9 @@ import pytest
 from jaxtyping import install_import_hook
 
 os.environ.setdefault("MPLBACKEND", "Agg")  # pictures are rendered, not shown
+# tracing makes many objects that live long: looking through all of them again and again is a tenth of the time.
+# Compiled programs are let go below, when caches are cleared.
+gc.set_threshold(200_000, 20, 100)
 _cache = pathlib.Path(__file__).parent.parent / ".cache" / "jax"
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_num_cpu_devices", 4)  # for what runs on many devices; all else runs on the first
@@ -53,4 +57,5 @@ def _bounded_caches():
     many = _tests_since % 5 == 0 and _maps.exists() and len(_maps.read_bytes().splitlines()) > 20_000
     if many or _tests_since % 150 == 0:
         jax.clear_caches()
+        gc.collect()
     return
