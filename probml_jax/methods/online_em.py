@@ -8,13 +8,12 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, PyTree
 
-from .._constraint import trainable
 from .._method import AbstractAdditiveMethod
 from .._model import AbstractLatentModel, AbstractModel
 from .._typing import Data, PRNGKey, Scalar, Statistics
 from .._validate import float_dtype
 from .drawing import check_drawing, draw
-from .em import check_latent, pooled_e_step
+from .em import EM, check_latent, pooled_e_step
 
 
 class OnlineEM(AbstractAdditiveMethod):
@@ -83,6 +82,4 @@ class OnlineEM(AbstractAdditiveMethod):
         return self.move(model, drawn, mass, mass, (*past, key))
 
     def optimality(self, model: AbstractLatentModel, data: Data, weights: Float[Array, "n"]) -> PyTree:
-        new = model.m_step(pooled_e_step(model, data, weights, None)[0])
-        mask = trainable(model)
-        return jax.tree_util.tree_map(jnp.subtract, eqx.filter(new, mask), eqx.filter(model, mask))
+        return EM().optimality(model, data, weights)  # it rests where EM does
