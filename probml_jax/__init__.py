@@ -58,6 +58,7 @@ from ._outcome import Fit as Fit
 from ._outcome import Status as Status
 from ._outcome import best_of as best_of
 from ._product import Product as Product
+from ._race import race as race
 from ._save import load as load
 from ._save import save as save
 from ._stack import AbstractStack as AbstractStack

@@ -14,8 +14,9 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._constraint import fixed, perturbed
-from .._fit import Fit, best_of, fit
+from .._fit import Fit, fit
 from .._model import AbstractModel
+from .._race import race
 from ..gaussian_processes import GaussianProcess, kernels
 from ..gaussian_processes import GaussianProcessClassifier as Classifier
 from ..gaussian_processes.kernels import AbstractKernel
@@ -31,10 +32,12 @@ def _kernel(given: Any, dtype: Any) -> Any:
 
 @eqx.filter_jit
 def _learn(keys: Any, start: Any, data: Any, weights: Any, max_iter: int) -> Fit:
-    """The first start as given, the others perturbed."""
+    """The first start as given, the others perturbed; see `race` for how several of them are learned."""
+    if keys.shape[0] == 1:
+        return fit(start, data, LBFGS(), weights=weights, max_steps=max_iter)
     scales = jnp.where(jnp.arange(keys.shape[0]) == 0, 0.0, 1.0)
-    one = lambda key, scale: fit(perturbed(key, start, scale), data, LBFGS(), weights=weights, max_steps=max_iter)
-    return one(keys[0], scales[0]) if keys.shape[0] == 1 else eqx.filter_vmap(one)(keys, scales)
+    starts = eqx.filter_vmap(lambda key, scale: perturbed(key, start, scale))(keys, scales)
+    return race(starts, data, LBFGS(), weights=weights, max_steps=max_iter)
 
 
 class KnownNoise(AbstractModel):
@@ -63,9 +66,9 @@ class GaussianProcessRegressor(RegressorMixin, BaseEstimator):
     """With the names of `sklearn.gaussian_process.GaussianProcessRegressor`.
 
     `kernel` is one of `pml.gaussian_processes.kernels` (a constant times an RBF where it is not given); its parameters
-    are learned by L-BFGS from `1 + n_restarts_optimizer` starts at once, unless `optimizer` is `None`. `alpha` is the
-    variance of the noise, known; `learn_noise=True` makes it the starting value of a parameter. The conditioned process
-    is `model_`.
+    are learned by L-BFGS unless `optimizer` is `None`, from `1 + n_restarts_optimizer` starts in a `pml.race`. `alpha`
+    is the variance of the noise, known; `learn_noise=True` makes it the starting value of a parameter. The
+    conditioned process is `model_`.
 
     >>> x = np.linspace(0, 3, 20)[:, None]
     >>> model = GaussianProcessRegressor(alpha=1e-4).fit(x, np.sin(x[:, 0]))
@@ -123,7 +126,7 @@ class GaussianProcessRegressor(RegressorMixin, BaseEstimator):
             keys = jr.split(key_of(self.random_state), 1 + self.n_restarts_optimizer)
             rows, weights = padded(X)
             targets, _ = padded(target)
-            found = best_of(_learn(keys, start, (rows, targets), weights, self.max_iter))
+            found = _learn(keys, start, (rows, targets), weights, self.max_iter)
             kernel, noise = found.model.kernel, found.model.noise
             self.n_iter_ = max(int(found.num_steps), 1)
             self.log_marginal_likelihood_value_ = float(found.final_objective)
@@ -202,7 +205,7 @@ class GaussianProcessClassifier(ClassifierMixin, BaseEstimator):
         self.n_iter_ = 1
         if self.optimizer is not None:
             keys = jr.split(key_of(self.random_state), 1 + self.n_restarts_optimizer)
-            found = best_of(_learn(keys, model, (rows, labels), weights, self.max_iter))
+            found = _learn(keys, model, (rows, labels), weights, self.max_iter)
             model = found.model
             self.n_iter_ = max(int(found.num_steps), 1)
         self.kernel_ = held(model.kernel)
