@@ -55,8 +55,8 @@ def missing_in_batch(x: Array) -> Array:
 
 
 def middle(xs: Float[Array, "n *event"]) -> Float[Array, "*event"]:
-    """Roughly the mean event: that of about a thousand of them, spread evenly. Missing (NaN) entries do not count."""
-    return jnp.nanmean(xs[:: max(1, xs.shape[0] // 1024)], axis=0)
+    """Roughly the mean event: that of a few hundred of them, spread evenly. Missing (NaN) entries do not count."""
+    return jnp.nanmean(xs[:: max(1, xs.shape[0] // 256)], axis=0)
 
 
 @custom_vmap

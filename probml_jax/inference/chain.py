@@ -33,6 +33,7 @@ from .messages import (
     log_total,
     make_chain,
     scaled_future,
+    single_marginals,
 )
 from .paths import k_best as k_best
 from .paths import path_score
@@ -60,11 +61,8 @@ class Beliefs(NamedTuple):
 def _by_probabilities(scaled: Scaled, forward: ScaledMessages) -> Beliefs:
     exists, matrices = scaled.exists, scaled.matrices
     f, totals, log_partition = forward
-    after, g = scaled_future(scaled, totals)
-    product = f * after
-    mass = jnp.sum(product, axis=1)
-    inverse = jnp.where((mass > 0) & exists, 1 / jnp.where(mass > 0, mass, 1), 0)
-    single = product * inverse[:, None]
+    after, g, _ = scaled_future(scaled, totals, jnp.ones_like(f[0]))
+    single, inverse = single_marginals(f, after, exists)
     if matrices.ndim == 3:
         left = f[:-1] * jnp.where(exists[1:], inverse[:-1], 0)[:, None]
         return Beliefs(log_partition, single, matrices * left[:, :, None] * g[1:, None, :])
@@ -107,8 +105,16 @@ def _by_logs(chain: Chain, parallel: bool) -> Beliefs:
 
 
 def _beliefs(chain: Chain, parallel: bool) -> Beliefs:
-    result = choose(chain, parallel, _by_probabilities, lambda chain: _by_logs(chain, parallel))
-    # an impossible chain has no posterior
+    return _possible(choose(chain, parallel, _by_probabilities, lambda chain: _by_logs(chain, parallel)))
+
+
+def log_beliefs(chain: Chain) -> Beliefs:
+    """Beliefs by way of log space, which is slow and always exact."""
+    return _possible(_by_logs(chain, False))
+
+
+def _possible(result: Beliefs) -> Beliefs:
+    """An impossible chain has no posterior."""
     possible = result.log_partition > -jnp.inf
     keep = lambda a: jnp.where(possible, a, 0)
     return Beliefs(result.log_partition, keep(result.single), keep(result.pairs))

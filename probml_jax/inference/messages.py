@@ -49,10 +49,10 @@ def make_chain(log_initial: Array, log_transition: Array, log_likelihood: Array,
     if mask.shape != (t,):
         raise ValueError(f"mask has shape {mask.shape}; log_likelihood of {t} steps wants ({t},).")
     mask = mask.astype(bool)
-    return Chain(log_initial, log_transition, jnp.where(mask[:, None], log_likelihood, 0), _until_last(mask))
+    return Chain(log_initial, log_transition, jnp.where(mask[:, None], log_likelihood, 0), until_last(mask))
 
 
-def _until_last(mask: Bool[Array, "t"]) -> Bool[Array, "t"]:
+def until_last(mask: Bool[Array, "t"]) -> Bool[Array, "t"]:
     """Steps up to the last one with evidence."""
     t = mask.shape[0]
     return jnp.arange(t) <= jnp.max(jnp.where(mask, jnp.arange(t), -1))
@@ -170,7 +170,7 @@ def log_messages(ring: Semiring, chain: Chain, parallel: bool, backward: bool = 
 # ------------------------------------------------------------------ scaled probabilities, where they are exact
 
 
-def mixes(chain: Chain) -> Flag:
+def mixes(log_transition: Float[Array, "*steps k k"]) -> Flag:
     r"""Whether probabilities can stand for log-probabilities without loss: the transitions' range is moderate.
 
     Let every transition be possible and none $e^{r}$ times less likely than another. A message then sums up to $e^{-r}$
@@ -179,7 +179,7 @@ def mixes(chain: Chain) -> Flag:
     recursion is linear and positive. The data need not be looked at. States that nothing can enter do not matter. Where
     it does not hold, `underflows` looks at what happened.
     """
-    matrix = jax.lax.stop_gradient(chain.log_transition)
+    matrix = jax.lax.stop_gradient(log_transition)
     highest = jnp.max(matrix)
     enterable = jnp.max(matrix, axis=-2, keepdims=True) > -jnp.inf
     lowest = jnp.min(jnp.where(enterable, matrix, highest))
@@ -228,8 +228,16 @@ def _moved(message: Float[Array, "k"], matrix: Float[Array, "k k"]) -> Float[Arr
 
 
 def scaled_messages(scaled: Scaled) -> ScaledMessages:
-    """Forward messages. A message is divided by the total of the one *before* it, which is known while it is made: then
-    it sums up to what a division by its own total would have removed, and no step waits for a sum."""
+    """Forward messages of a whole chain."""
+    return forward_pass(scaled, (jnp.ones_like(scaled.potentials[0]), jnp.ones_like(scaled.log_scale)))[0]
+
+
+def forward_pass(scaled: Scaled, start: tuple[Array, Array]) -> tuple[ScaledMessages, tuple[Array, Array]]:
+    """Forward messages, and what the next stretch of the chain starts from.
+
+    A message is divided by the total of the one *before* it, which is known while it is made: then it sums up to what a
+    division by its own total would have removed, and no step waits for a sum.
+    """
     varying = scaled.matrices.ndim == 3
     # the matrix that leads out of each step; out of the last, nothing does
     out_of = jnp.concatenate([scaled.matrices, jnp.zeros_like(scaled.matrices[:1])]) if varying else None
@@ -242,11 +250,10 @@ def scaled_messages(scaled: Scaled) -> ScaledMessages:
         inverse = jnp.where(total > 0, 1 / jnp.where(total > 0, total, 1), 0)
         return (_moved(message, matrix if varying else scaled.matrices), inverse), message
 
-    start = jnp.ones_like(scaled.potentials[0]), jnp.ones_like(scaled.log_scale)
-    values = jax.lax.scan(advance, start, (scaled.potentials, out_of))[1]
+    end, values = jax.lax.scan(advance, start, (scaled.potentials, out_of))
     totals = jnp.sum(values, axis=1)
     log_total = pairwise_sum(jnp.where(scaled.exists, safe_log(totals), 0)) + scaled.log_scale
-    return ScaledMessages(values, totals, log_total)
+    return ScaledMessages(values, totals, log_total), end
 
 
 def underflows(chain: Chain, forward: ScaledMessages) -> Flag:
@@ -263,8 +270,11 @@ def underflows(chain: Chain, forward: ScaledMessages) -> Flag:
     return jnp.any(possible & ~(forward.values > 8 * info.tiny / info.eps))
 
 
-def scaled_future(scaled: Scaled, totals: Float[Array, "t"]) -> tuple[Float[Array, "t k"], Float[Array, "t k"]]:
-    """Backward messages of each step: of all that comes after it, and with its own evidence too.
+def scaled_future(
+    scaled: Scaled, totals: Float[Array, "t"], end: Float[Array, "k"]
+) -> tuple[Float[Array, "t k"], Float[Array, "t k"], Float[Array, "k"]]:
+    """Backward messages of each step: of all that comes after it (`end`, for the last), and with its own evidence too;
+    and the message that goes on from here.
 
     They are divided by the forward pass's totals, which spares the scan a sum and a division: the two messages of a
     step then multiply to a constant. A state that was reached has a forward message that is not too small, so its
@@ -281,9 +291,18 @@ def scaled_future(scaled: Scaled, totals: Float[Array, "t"]) -> tuple[Float[Arra
         message = jnp.minimum(after * seen, bound)
         return jnp.where(here, _moved(message, matrix if varying else back), after), after
 
-    start = jnp.ones_like(scaled.potentials[0])
-    after = jax.lax.scan(advance, start, (evidence, scaled.exists, into), reverse=True)[1]
-    return after, jnp.minimum(after * evidence, bound)
+    before, after = jax.lax.scan(advance, end, (evidence, scaled.exists, into), reverse=True)
+    return after, jnp.minimum(after * evidence, bound), before
+
+
+def single_marginals(
+    forward: Float[Array, "t k"], after: Float[Array, "t k"], exists: Bool[Array, "t"]
+) -> tuple[Float[Array, "t k"], Float[Array, "t"]]:
+    """Products of the messages of each step, normalized, and what they were multiplied by (0 where nothing is)."""
+    product = forward * after
+    mass = jnp.sum(product, axis=1)
+    inverse = jnp.where((mass > 0) & exists, 1 / jnp.where(mass > 0, mass, 1), 0)
+    return product * inverse[:, None], inverse
 
 
 def choose(chain: Chain, parallel: bool, by_probabilities, by_logs):
@@ -294,7 +313,7 @@ def choose(chain: Chain, parallel: bool, by_probabilities, by_logs):
     forward = scaled_messages(scaled)
     never = lambda chain, forward: jnp.array(False)
     fixed = jax.lax.stop_gradient((chain, forward))
-    lost = jax.lax.cond(any_in_batch(~mixes(chain)), underflows, never, *fixed)
+    lost = jax.lax.cond(any_in_batch(~mixes(chain.log_transition)), underflows, never, *fixed)
     use_logs = lambda chain, scaled, forward: by_logs(chain)
     use_probabilities = lambda chain, scaled, forward: by_probabilities(scaled, forward)
     return jax.lax.cond(any_in_batch(lost), use_logs, use_probabilities, chain, scaled, forward)

@@ -17,6 +17,7 @@ from .._typing import Event, Flag, PRNGKey, Scalar, Statistics
 from .._validate import check_labels, check_shape
 from ..distributions.categorical import Categorical
 from ..inference import chain
+from ..inference.expectations import Expectations, expectations, is_long
 from ..mixtures.mixture import Mixture
 from .data import Sequences, as_sequences, check_lengths, exists, keep, lagged, num_steps, seen
 
@@ -238,12 +239,42 @@ class HMM(AbstractJointModel):
         return flat, counts, jax.vmap(run)(scores, informative)
 
     def e_step(self, data: Any, weights: Float[Array, "n"]) -> tuple[Statistics, Scalar]:
+        many = as_sequences(data, batched=True)
+        if is_long(num_steps(many.xs, 1), self.num_states):
+            return self._long_e_step(many, weights)
         flat, counts, (log_probs, single, pairs) = self._posterior(data)
         shares = single * jnp.where(counts, weights[:, None], 0)[:, :, None]
         emitted = self.emission.statistics(flat, shares.reshape(-1, self.num_states), axis=1)
         began = jnp.tensordot(weights, single[:, 0], 1)
         moved = jnp.tensordot(weights, pairs, 1)
         return (began, moved, emitted), pairwise_dot(weights, log_probs)
+
+    def _long_e_step(self, many: Sequences, weights: Float[Array, "n"]) -> tuple[Statistics, Scalar]:
+        """The same sums, one stretch of time after the other."""
+
+        def one(sequence: Sequences, weight: Scalar) -> Expectations:
+            events, counts, _ = self._evidence(sequence)
+
+            def score(part):
+                events, counts, states = part
+                return self._given(self.emission.expected_log_probs(events, axis=1), counts, states)
+
+            def collect(part, single):
+                events, counts, _ = part
+                return self.emission.statistics(events, single * jnp.where(counts, weight, 0)[:, None], axis=1)
+
+            steps = events, counts, sequence.states
+            start, moves = self.log_initial(), self.log_transition()
+            return expectations(start, moves, score, collect, steps, self._informative(sequence))
+
+        if len(weights) == 1:  # a batch of one would cost copies
+            alone = one(jax.tree_util.tree_map(lambda a: a[0], many), weights[0])
+            found = jax.tree_util.tree_map(lambda a: a[None], alone)
+        else:
+            found = jax.vmap(one)(many, weights)
+        emitted = jax.tree_util.tree_map(lambda a: jnp.sum(a, axis=0), found.collected)
+        counted = jnp.tensordot(weights, found.first, 1), jnp.tensordot(weights, found.pairs, 1)
+        return (*counted, emitted), pairwise_dot(weights, found.log_partition)
 
     def m_step(self, stats: Statistics) -> Self:
         began, moved, emitted = stats
