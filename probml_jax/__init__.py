@@ -53,6 +53,7 @@ from ._model import AbstractExchangeableModel as AbstractExchangeableModel
 from ._model import AbstractLatentModel as AbstractLatentModel
 from ._model import AbstractModel as AbstractModel
 from ._model import AbstractPreparedModel as AbstractPreparedModel
+from ._model import AbstractStandardizedModel as AbstractStandardizedModel
 from ._model import objective as objective
 from ._outcome import Fit as Fit
 from ._outcome import Status as Status

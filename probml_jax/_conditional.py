@@ -19,14 +19,24 @@ class AbstractJointModel(AbstractLatentModel):
         """Raise `ValueError` if the data have no labels at all."""
 
 
+_GIVEN_OBSERVATIONS = ("probs", "log_probs", "predict", "smooth", "decode", "marginals")
+
+
 class Conditional(AbstractExchangeableModel):
     r"""$p(y \mid x) = p(x, y) / p(x)$ with the parameters of a joint model.
 
     The same parameters, trained to tell labels apart rather than to explain the observations; use `Gradient`, `LBFGS`
-    or `Newton`. Unknown labels are summed out. `fit(...).model.joint` is the joint model again.
+    or `Newton`. Unknown labels are summed out. `fit(...).model.joint` is the joint model again; what that says of
+    labels given observations (`probs`, `log_probs`, `predict`; `smooth`, `decode`, `marginals` of an HMM) can be asked
+    of this one too.
     """
 
     joint: AbstractJointModel
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _GIVEN_OBSERVATIONS:
+            return getattr(self.joint, name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def log_prob(self, datum: Data) -> Scalar:
         return self.joint.log_prob(datum) - self.joint.log_prob(self.joint.unlabelled(datum))

@@ -3,18 +3,19 @@
 import os
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
 from ._batches import Batches
-from ._buckets import parts_of
+from ._buckets import Buckets, parts_of
 from ._checkpoint import Checkpoint, identity
 from ._host_loop import fit_batches, fit_in_stretches
 from ._implicit import fit_compiled
 from ._method import AbstractMethod as AbstractMethod
-from ._model import AbstractModel, AbstractPreparedModel
+from ._model import AbstractModel, AbstractPreparedModel, AbstractStandardizedModel
 from ._outcome import Fit as Fit
 from ._outcome import Status as Status
 from ._outcome import best_of as best_of
@@ -90,12 +91,32 @@ def fit(
     if isinstance(data, Batches):
         return fit_batches(model, data, method, rtol, max_steps, keep(model, None, None), progress)
     model, data, weights = _ready(model, data, weights, dtype)
+    original = model if isinstance(model, AbstractStandardizedModel) and not _in_parts(data) else None
+    if original is not None:
+        model, data = _standardized(original, data, weights)
     if not progress and checkpoint is None:
-        return fit_compiled(model, data, weights, method, rtol, max_steps)
-    if not is_concrete(model, data, weights):
+        found = fit_compiled(model, data, weights, method, rtol, max_steps)
+    elif not is_concrete(model, data, weights):
         raise ValueError("progress and checkpoint need concrete arrays: they cannot work inside jit or vmap.")
-    kept = keep(model, data, weights)
-    return fit_in_stretches(model, data, weights, method, rtol, max_steps, kept, progress)
+    else:
+        kept = keep(model, data, weights)
+        found = fit_in_stretches(model, data, weights, method, rtol, max_steps, kept, progress)
+    return found if original is None else _restored(original, found)
+
+
+def _in_parts(data: Data) -> bool:
+    """Whether data are of several parts, or on several devices: these are learned from as they are."""
+    return isinstance(data, (Placed, Buckets))
+
+
+@eqx.filter_jit
+def _standardized(model: AbstractStandardizedModel, data: Data, weights: Array) -> tuple[AbstractModel, Data]:
+    return model.standardized(data, weights)
+
+
+@eqx.filter_jit
+def _restored(original: AbstractStandardizedModel, found: Fit) -> Fit:
+    return eqx.tree_at(lambda f: f.model, found, original.restored(found.model))
 
 
 def _in_batches(data: Data, weights: Any) -> Data:

@@ -60,7 +60,9 @@ def _solve_backward(result, cotangent, perturbed, inputs, theta, static, method,
     matvec = lambda u: ravel_pytree(pull_theta(unravel(u))[0])[0]
     tol = float(np.sqrt(np.finfo(flat_grad.dtype).eps) * 1e-3)
     restart = int(min(flat_grad.size, 64))
-    u, _ = jax.scipy.sparse.linalg.gmres(matvec, -flat_grad, tol=tol, atol=0.0, restart=restart, maxiter=32)
+    u, _ = jax.scipy.sparse.linalg.gmres(
+        matvec, -flat_grad, tol=tol, atol=0.0, restart=restart, maxiter=32, solve_method="incremental"
+    )
     (answer,) = jax.vjp(lambda phi: residual(fitted, phi), phi)[1](unravel(u))
     if cotangent.objective is not None:
         slope = jax.grad(lambda phi: objective(*rebuild(fitted, phi)))(phi)

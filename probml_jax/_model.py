@@ -5,11 +5,13 @@ from typing import Self
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 
 from ._buckets import total
-from ._placed import across
+from ._placed import Placed, across
 from ._special import pairwise_dot
 from ._typing import Array, Data, Flag, Float, Scalar, Statistics
+from ._validate import check_units, float_dtype
 
 
 class AbstractModel(eqx.Module):
@@ -84,6 +86,21 @@ class AbstractPreparedModel(AbstractLatentModel):
         none, or if it cannot be known (tracers). Scores and statistics of either form are the same."""
 
 
-def objective(model: AbstractModel, data: Data, weights: Float[Array, "n"]) -> Scalar:
-    """The one line every method climbs."""
+class AbstractStandardizedModel(AbstractModel):
+    """A model that is learned in coordinates of its data's own: `fit` goes there before the first step and comes back
+    after the last, so that no column's origin or unit matters to a method."""
+
+    @abstractmethod
+    def standardized(self, data: Data, weights: Float[Array, "n"]) -> tuple[AbstractModel, Data]:
+        """A model and data of which the objective is the same, about the data's centre and in their units."""
+
+    @abstractmethod
+    def restored(self, learned: AbstractModel) -> Self:
+        """What was learned there, in the coordinates of the data as they came."""
+
+
+def objective(model: AbstractModel, data: Data, weights: Float[Array, "n"] | None = None) -> Scalar:
+    """The one line every method climbs; units count once where no `weights` are given."""
+    if weights is None:
+        weights = data.weights if isinstance(data, Placed) else jnp.ones(check_units(data), float_dtype(model))
     return across(lambda m, part, share: m.log_likelihood(part, share), model, data, weights) + model.log_prior()

@@ -26,7 +26,10 @@ _MEANING = {
     Status.max_steps: "max_steps was reached before convergence",
     Status.objective_fell: "a step lowered the objective by more than rounding; the model before it was kept",
     Status.nonfinite: "the objective became NaN or infinite; the last good model was kept",
-    Status.degenerate: "the model collapsed: a spread sits on its floor or a component has no data",
+    Status.degenerate: (
+        "the model collapsed: a spread sits on its floor, a component has no data, or classes are separable and "
+        "nothing holds the weights"
+    ),
     Status.interrupted: "it was interrupted; the last good model was kept",
 }
 

@@ -6,6 +6,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 from jax.test_util import check_grads
+from sklearn.datasets import load_iris, load_wine
 
 import probml_jax as pml
 
@@ -455,3 +456,118 @@ def test_bad_input_is_named():
             call()
     with pytest.raises(TypeError, match="joint model"):
         C.conditional(C.softmax_regression(3, 3))
+
+
+# ---------------------------------------------------------------------------- what users tripped over
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("shift", [0.0, 100.0, 1000.0])
+def test_origin_and_units_of_features_do_not_matter(dtype, shift):
+    """The intercept carries no penalty, so moved columns have the same optimum; methods must find it."""
+    x, y = load_wine(return_X_y=True)
+    here = jnp.asarray(x + shift, dtype), jnp.asarray(y)
+    start = pml.classifiers.softmax_regression(13, 3, l2=1.0, dtype=dtype)
+    # the same on standardized columns, where nothing is far: minus 11.07796 for plain wine
+    for method in (pml.Newton(), pml.LBFGS()):
+        found = pml.fit(start, here, method, max_steps=300).raise_if_failed()
+        np.testing.assert_allclose(found.final_objective, -11.0779581, rtol=1e-6 if dtype == "float64" else 1e-5)
+        logs = jax.vmap(found.model.log_probs)(here[0])
+        assert found.model.weights.dtype == jnp.dtype(dtype)
+        # the model that came back scores what was reported; in float32 moved columns cost it digits
+        score = jnp.sum(jnp.take_along_axis(logs, here[1][:, None], 1)) - 0.5 * jnp.sum(found.model.weights**2)
+        np.testing.assert_allclose(score, found.final_objective, rtol=1e-9 if dtype == "float64" else 1e-4)
+
+
+def test_gradients_go_through_a_softmax_fit():
+    """All intercepts may move together: the system of the implicit function theorem is singular, and consistent."""
+    x, y = load_iris(return_X_y=True)
+    data = jnp.asarray(x), jnp.asarray(y)
+
+    def weight(l2, method):
+        start = pml.classifiers.softmax_regression(4, 3, l2=l2)
+        return pml.fit(start, data, method, max_steps=500, rtol=1e-12).model.weights[0, 0]
+
+    slope = (weight(1.001, pml.Newton()) - weight(0.999, pml.Newton())) / 0.002
+    for method in (pml.Newton(), pml.LBFGS()):
+        np.testing.assert_allclose(jax.grad(weight)(1.0, method), slope, rtol=1e-4)
+
+
+def test_ties_do_not_hide_separable_data():
+    x, y = jnp.array([[-1.0], [0.0], [0.0], [1.0]]), jnp.array([0, 0, 1, 1])
+    result = pml.fit(pml.classifiers.logistic_regression(1), (x, y), pml.Newton())
+    assert pml.Status(int(result.status)) is pml.Status.degenerate
+    with pytest.raises(RuntimeError, match="separable"):
+        result.raise_if_failed()
+    overlapping = pml.fit(pml.classifiers.logistic_regression(1), (x, 1 - y.at[0].set(1)), pml.Newton())
+    assert pml.Status(int(overlapping.status)) is pml.Status.converged
+
+
+def test_a_conditional_model_predicts():
+    x, y = load_iris(return_X_y=True)
+    data = jnp.asarray(x), jnp.asarray(y)
+    model = pml.fit(pml.classifiers.conditional(pml.classifiers.qda(*data)), data, pml.LBFGS(), max_steps=20).model
+    np.testing.assert_allclose(model.probs(data[0][70]), model.joint.probs(data[0][70]))
+    assert model.predict(data[0][0], 1 - jnp.eye(3)).item() == 0
+    with pytest.raises(AttributeError, match="'Conditional' object has no attribute 'log_evidence'"):
+        _ = model.log_evidence
+
+
+def test_classes_of_sequences_are_drawn_and_checked():
+    xs = jnp.ones((4, 5, 1)) * jnp.arange(4.0)[:, None, None]
+    ys = jnp.array([0, 1, 0, 1])
+    model = pml.classifiers.hmm_classifier(jr.key(0), xs, ys)
+    (states, drawn), label = model.sample(jr.key(1), label=1, num_steps=3)
+    assert states.shape == (3,)
+    assert drawn.shape == (3, 1)
+    assert label == 1
+    with pytest.raises(ValueError, match="longer than the 5 steps"):
+        pml.classifiers.hmm_classifier(jr.key(0), xs, ys, lengths=jnp.array([50, 5, 5, 5]))
+
+
+def test_columns_of_all_kinds_with_posteriors():
+    x, y = load_iris(return_X_y=True)
+    xs, ys = jnp.asarray(x), jnp.asarray(y)
+    tables = xs, (xs > 2).astype(xs.dtype), jnp.round(xs), jnp.round(xs).astype(int), jnp.round(xs)
+    kinds = "gaussian", "bernoulli", "poisson", "categorical", "multinomial"
+    for estimate in (None, "bayes"):
+        options = {"estimate": estimate, "num_categories": 9}
+        build = lambda ys, options=options: pml.classifiers.mixed_naive_bayes(tables, ys, kinds, 3, **options)
+        model, event = build(ys), tuple(table[70] for table in tables)
+        log_prior = jnp.log(model.prior.predictive().probs)
+        parts = 0
+        for table, kind, entry in zip(tables, kinds, event, strict=True):
+            alone = pml.classifiers.mixed_naive_bayes((table,), ys, (kind,), 3, **options)
+            parts = parts + alone.log_joint((entry,)) - log_prior
+        np.testing.assert_allclose(model.log_joint(event), parts + log_prior, rtol=1e-9)
+        np.testing.assert_allclose(jax.jit(build)(ys).log_joint(event), model.log_joint(event), rtol=1e-9)
+    with pytest.raises(ValueError, match=r"class 2 has 1 event"):
+        pml.classifiers.mixed_naive_bayes((xs[:101],), ys[:101], ("gaussian",), 3)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m, x: m.decision_boundary(0, 5), "second must be 0..2; got 5"),
+        (lambda m, x: m.sample(jr.key(0), label=-1), "label must be 0..2; got -1"),
+        (lambda m, x: m.log_prob((x[0], 7)), "y must be labels 0..2"),
+        (lambda m, x: m.probs(x[0, :3]), r"x has shape \(3,\); wanted \(4,\)"),
+        (lambda m, x: pml.classifiers.softmax_regression(4, 3).probs(x[0, :3]), r"x has shape \(3,\); wanted \(4,\)"),
+        (lambda m, x: pml.classifiers.lda(x, jnp.arange(150) % 3).predict(x[0, :3]), r"x has shape \(3,\)"),
+        (lambda m, x: pml.classifiers.qda(x, jnp.arange(150) % 3, smoothing=-1.0), "smoothing of classes must be zero"),
+        (lambda m, x: pml.classifiers.qda(x.at[:, 1].set(jnp.nan), jnp.arange(150) % 3), "column 1 of xs has no obs"),
+    ],
+)
+def test_what_is_wrong_is_named(call, message):
+    x, y = load_iris(return_X_y=True)
+    model = pml.classifiers.qda(jnp.asarray(x), jnp.asarray(y))
+    with pytest.raises(ValueError, match=message):
+        call(model, jnp.asarray(x))
+
+
+def test_lists_and_flags_are_data():
+    model = pml.classifiers.qda([[1.0, 2], [2, 3], [4, 4], [3, 6]], [False, False, True, True])
+    assert model.num_classes == 2
+    np.testing.assert_allclose(model.probs([1.0, 2.0]), model.probs(jnp.array([1.0, 2.0])))
+    data = jnp.array([[1.0, 2], [2, 3]]), jnp.array([0, 1])
+    np.testing.assert_allclose(pml.objective(model, data), pml.objective(model, data, jnp.ones(2)))

@@ -394,3 +394,34 @@ def test_bad_input_is_nan_inside_jit():
     for name, (function, *args) in spoiled.items():
         assert np.isnan(jax.jit(function)(*args)).all(), name
     assert jax.jit(decision.bayes_action)(jnp.array([[0.5, 0.6], [0.1, 0.9]])).tolist() == [-1, 1]
+
+
+def test_units_are_counted_beyond_what_float32_counts():
+    n = 17_000_000
+    with jax.enable_x64(False):
+        counts = decision.confusion_matrix(np.zeros(n, np.int8), np.zeros(n, np.int8), 2)
+    assert counts[0, 0] == n
+    assert counts.dtype == jnp.float32
+
+
+def test_actions_that_do_not_exist_cost_nan():
+    coin = lambda key: (0.0, jnp.array(2))
+    assert np.isnan(decision.monte_carlo_risk(jr.key(0), coin, lambda x: 0, 10, jnp.eye(2)).value)
+    with pytest.raises(ValueError, match="cost must be a matrix"):
+        decision.with_reject(None, 0.1)
+
+
+def test_cross_validation_compiles_once():
+    xs, folds = jnp.arange(12.0), jnp.arange(12) % 3
+    traced = []
+
+    def mean(xs, weights):
+        traced.append(1)
+        return weights @ xs / weights.sum()
+
+    error = lambda m, xs, w: w @ (xs - m) ** 2 / w.sum()
+    same = lambda m, xs: jnp.full_like(xs, m)
+    for _ in range(3):
+        decision.cross_validate(mean, error, xs, folds, 3)
+        decision.cross_val_predict(mean, same, xs, folds, 3)
+    assert len(traced) == 2

@@ -16,8 +16,9 @@ import pytest
 from helpers import MODELS
 
 import probml_jax as pml
-from probml_jax.inference import chain, elimination, kalman, seeding
+from probml_jax.inference import chain, elimination, expectations, kalman, seeding
 from probml_jax.inference.contraction import Structure, make_plan
+from probml_jax.inference.messages import make_chain
 
 F = jnp.float32
 PLATFORMS = ("cuda", "tpu")
@@ -35,6 +36,7 @@ CHAIN = {
         name: (lambda *a, f=name: getattr(chain, f)(*a), POTENTIALS) for name in "filter smooth entropy viterbi".split()
     },
     "expected_counts": (lambda *a: chain.expected_counts(*a), POTENTIALS),
+    "log_beliefs": (lambda *a: chain.log_beliefs(make_chain(*a, None)), POTENTIALS),
     "parallel": (lambda *a: (chain.smooth(*a, parallel=True), chain.viterbi(*a, parallel=True)), POTENTIALS),
     "gradient": (jax.grad(lambda a, b, c: chain.log_partition(a, b, c)), POTENTIALS),
     "k_best": (lambda *a: chain.k_best(*a, k=3), POTENTIALS),
@@ -49,6 +51,14 @@ CHAIN = {
         lambda past, keys, states: chain.autoregress(lambda p, k, z: p[0] + jr.normal(k, (2,), F), past, keys, states),
         (some(2, 2), jr.split(jr.key(0), 6), PATH),
     ),
+}
+EXPECTATIONS = {
+    "expectations": (
+        lambda a, b, c: expectations.expectations(
+            a, b, lambda part: part, lambda part, single: jnp.sum(single), c, jnp.ones(6, bool), 2
+        ),
+        POTENTIALS,
+    )
 }
 SYSTEM = kalman.System(
     some(2), jnp.eye(2, dtype=F), 0.5 * jnp.eye(2, dtype=F), jnp.eye(2, dtype=F), some(1, 2), jnp.ones(1, F)
@@ -125,7 +135,13 @@ def _predicted(gp, x, y):
 FUNCTIONS = {
     f"{room}_{name}": entry
     for room, entries in dict(
-        chain=CHAIN, kalman=KALMAN, seeding=SEEDING, elimination=ELIMINATION, graphs=GRAPHS, processes=PROCESSES
+        chain=CHAIN,
+        expectations=EXPECTATIONS,
+        kalman=KALMAN,
+        seeding=SEEDING,
+        elimination=ELIMINATION,
+        graphs=GRAPHS,
+        processes=PROCESSES,
     ).items()
     for name, entry in entries.items()
 }

@@ -62,7 +62,7 @@ def test_blocks_do_not_show(monkeypatch):
     xs, new = jnp.asarray(rng.normal(size=(50, 3))), jnp.asarray(rng.normal(size=(37, 3)))
     kde = KernelDensity.from_data(xs)
     whole = kde.log_probs(new), kde.leave_one_out()
-    monkeypatch.setattr(pairs, "_ENTRIES", 500)  # ten rows at a time
+    monkeypatch.setattr(pairs, "ENTRIES", 500)  # ten rows at a time
     jax.clear_caches()
     np.testing.assert_allclose(kde.log_probs(new), whole[0], rtol=1e-12)
     np.testing.assert_allclose(kde.leave_one_out(), whole[1], rtol=1e-12)
@@ -142,3 +142,19 @@ def test_twins_are_reported():
 def test_bad_input(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_missing_entries_are_integrated_out_by_the_gaussian_kernel():
+    xs = jr.normal(jr.key(0), (60, 3))
+    whole = KernelDensity.from_data(xs, jnp.array([0.3, 0.4, 0.5]))
+    rest = KernelDensity.from_data(xs[:, 1:], jnp.array([0.4, 0.5]))
+    holes = xs[:5].at[:, 0].set(jnp.nan)
+    np.testing.assert_allclose(whole.log_probs(holes), rest.log_probs(xs[:5, 1:]), rtol=1e-10)
+    np.testing.assert_allclose(whole.log_prob(jnp.full(3, jnp.nan)), 0, atol=1e-12)
+    slope = jax.grad(whole.log_prob)(holes[0])
+    assert slope[0] == 0
+    np.testing.assert_allclose(slope[1:], jax.grad(rest.log_prob)(xs[0, 1:]), rtol=1e-9)
+    ball = KernelDensity.from_data(xs, 1.0, "tophat").log_probs(xs[:2].at[0, 0].set(jnp.nan))
+    assert np.isnan(ball).tolist() == [True, False]
+    with pytest.raises(ValueError, match="bandwidth"):
+        KernelDensity.from_data(xs, np.inf)

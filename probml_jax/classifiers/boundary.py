@@ -11,6 +11,7 @@ from .._exponential_family import AbstractExponentialFamily
 from .._linalg import inverse_factor, matmul
 from .._special import LOG_2PI, batch_center, missing_in_batch, separately
 from .._typing import Scalar
+from .._validate import check_shape
 from ..distributions import MultivariateNormal, Normal, SphericalNormal
 
 
@@ -65,6 +66,8 @@ def _(dist: MultivariateNormal, x: Float[Array, "d"]) -> Scalar:
     r"""$(x - c)^\top\Sigma^{-1}(\mu - c) - \tfrac12(\mu - c)^\top\Sigma^{-1}(\mu - c)$ about the events' centre $c$:
     under vmap over events and members one product of events and locations. Where entries are missing, or so far apart
     that it would cancel, the log density."""
+    x = jnp.asarray(x)
+    check_shape("x", x, dist.loc.shape)
     center = batch_center(jax.lax.stop_gradient(x))
     whiten = inverse_factor(dist.covariance)
     shift = matmul(whiten, dist.loc - center)

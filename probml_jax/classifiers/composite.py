@@ -15,6 +15,7 @@ from .._validate import check_finite, check_rank, is_concrete
 from ..density import KernelDensity
 from ..mixtures.build import gaussian_mixture
 from ..sequences.build import gaussian_hmm
+from ..sequences.data import check_lengths
 from .data import as_class_prior, as_labelled, as_table, check_every_class, class_leaf
 from .generative import GenerativeClassifier
 
@@ -83,6 +84,7 @@ def hmm_classifier(
     xs, ys, weights, num_classes = as_labelled(xs, ys, num_classes, None)
     check_rank("xs", xs, 3, "(n, t, d)")
     check_every_class(ys, weights, num_classes, 1)
+    check_lengths(lengths, *xs.shape[:2])
     lengths = jnp.full(xs.shape[0], xs.shape[1]) if lengths is None else jnp.asarray(lengths)
 
     def make(key, label):

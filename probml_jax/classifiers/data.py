@@ -30,6 +30,7 @@ from .moments import statistics_by_class
 def as_labels(ys: Any, num_classes: int | None, num_units: int) -> tuple[Int[Array, "n"], int]:
     """Labels and the number of classes, which is read off concrete labels where it is not given."""
     ys = jnp.asarray(ys)
+    ys = ys.astype(int) if ys.dtype == bool else ys
     if ys.ndim != 1 or not jnp.issubdtype(ys.dtype, jnp.integer):
         raise ValueError(f"ys must be whole labels of shape (n,); got {ys.dtype} of shape {ys.shape}.")
     if ys.shape[0] != num_units:
@@ -61,7 +62,7 @@ def as_labelled(
     xs: Any, ys: Any, num_classes: int | None, weights: Any
 ) -> tuple[Data, Int[Array, "n"], Float[Array, "n"], int]:
     """Events, labels, weights and the number of classes; errors name the argument."""
-    xs = as_data(xs)
+    xs = as_data(as_float(xs, "xs") if isinstance(xs, list) else xs)
     n = check_units(xs)
     ys, num_classes = as_labels(ys, num_classes, n)
     return xs, ys, as_weights(weights, n, float_dtype(xs)), num_classes
@@ -72,7 +73,14 @@ def as_table(xs: Data) -> Float[Array, "n d"]:
     if not isinstance(xs, jax.Array) or xs.ndim != 2:
         shape = tuple(xs.shape) if isinstance(xs, jax.Array) else "several arrays"
         raise ValueError(f"xs has shape {shape}; wanted (n, d). One feature is xs[:, None].")
-    return xs if jnp.issubdtype(xs.dtype, jnp.floating) else xs.astype(jnp.result_type(float))
+    if not jnp.issubdtype(xs.dtype, jnp.floating):
+        return xs.astype(jnp.result_type(float))
+    if is_concrete(xs):
+        values = np.asarray(xs)
+        for j in np.flatnonzero(np.isnan(values[0])):  # none, mostly: the rest is then not looked at
+            if np.isnan(values[:, j]).all():
+                raise ValueError(f"column {j} of xs has no observed entry: nothing can be learned of it.")
+    return xs
 
 
 def as_class_prior(class_prior: Any, num_classes: int) -> Array | None:
@@ -92,6 +100,8 @@ def class_leaf(
 
     Smoothing with $\alpha$ is the mode under $Dir(\alpha + 1)$.
     """
+    if is_concrete(smoothing) and np.any(np.asarray(smoothing) < 0):
+        raise ValueError(f"smoothing of classes must be zero or positive; got {smoothing!r}.")
     if class_prior is not None:
         return Frozen(ML(Categorical(class_prior.astype(dtype))))
     even = Categorical(jnp.full(num_classes, 1 / num_classes, dtype))

@@ -263,6 +263,8 @@ def mixed_naive_bayes(
     num_classes: int | None = None,
     *,
     smoothing: Any = 1.0,
+    estimate: str | None = None,
+    num_categories: int | None = None,
     class_prior: Any = None,
     class_smoothing: Any = 0.0,
     floor: float = 1e-6,
@@ -270,8 +272,10 @@ def mixed_naive_bayes(
 ) -> GenerativeClassifier:
     """Naive Bayes over columns of several kinds: `xs` is a tuple of tables, `kinds` says what each of them is.
 
-    Kinds: "gaussian" (n, d), "bernoulli" (n, d), "poisson" (n, d), "categorical" (n, d) whole labels. Entries may be
-    missing in each (NaN; -1 for labels). `smoothing` is that of binary columns and labels.
+    Kinds: "gaussian" (n, d), "bernoulli" (n, d), "poisson" (n, d), "categorical" (n, d) whole labels, "multinomial"
+    (n, d) counts of one document. Entries may be missing (NaN; -1 for labels; not in documents). `smoothing` is that of
+    binary columns, labels and words; `estimate="bayes"` keeps the posteriors of all columns; `num_categories` of labels
+    is read off the data where it is not given.
 
     >>> numbers, colors = jnp.array([[1.0], [2.0], [8.0], [9.0]]), jnp.array([[0], [1], [1], [1]])
     >>> model = mixed_naive_bayes((numbers, colors), jnp.array([0, 0, 1, 1]), ("gaussian", "categorical"))
@@ -282,35 +286,44 @@ def mixed_naive_bayes(
         raise ValueError(f"xs must be a tuple of {len(kinds)} tables, one per kind.")
     parts, ys, weights, num_classes = as_labelled(xs, ys, num_classes, weights)
     known = jnp.where(ys >= 0, weights, 0)
-    check_every_class(ys, weights, num_classes, 1)
+    how = _how(smoothing, estimate)
+    check_every_class(ys, weights, num_classes, 2 if "gaussian" in kinds and how != "bayes" else 1)
     stacks = []
     for kind, part in zip(kinds, parts, strict=True):
         if kind not in _KINDS:
             raise ValueError(f"kinds must be of {', '.join(map(repr, _KINDS))}; got {kind!r}.")
-        sizes = _as_categories(part, None)[1] if kind == "categorical" else ()
-        stacks.append(_column_leaves(kind, part, sizes, ys, known, num_classes, smoothing, floor))
+        sizes = _as_categories(part, num_categories)[1] if kind == "categorical" else ()
+        if kind == "multinomial":
+            check_finite("xs", part, nan=False)
+        stacks.append(_column_leaves(kind, part, sizes, ys, known, num_classes, smoothing, how, floor))
     stack = Stacked(Product(tuple(stack.each for stack in stacks)))
     leaf = class_leaf(as_class_prior(class_prior, num_classes), class_smoothing, "ml", num_classes, known.dtype)
     return _counted(GenerativeClassifier(leaf, stack), parts, ys, known, grouped(ys, num_classes))
 
 
-_KINDS = ("gaussian", "bernoulli", "poisson", "categorical")
+_KINDS = ("gaussian", "bernoulli", "poisson", "categorical", "multinomial")
 _counted = eqx.filter_jit(counted)
 
 
 @eqx.filter_jit
-def _column_leaves(kind, part, sizes, ys, weights, num_classes, smoothing, floor) -> Stacked:
+def _column_leaves(kind, part, sizes, ys, weights, num_classes, smoothing, how, floor) -> Stacked:
     dtype = weights.dtype
+    begin = lambda features: describe_labelled(features, ys, weights, num_classes, sample=False)
     if kind == "categorical":
-        features, prior = _categories(part, sizes, smoothing, "map", dtype)
-        start = describe_labelled(features, ys, weights, num_classes, sample=False)
-        recipe = categoricals(part.shape[1], max(sizes))
-        return family_leaves(recipe, start, part, "map", prior)
+        features, prior = _categories(part, sizes, smoothing, how, dtype)
+        return family_leaves(categoricals(part.shape[1], max(sizes)), begin(features), part, how, prior)
     table = as_table(part).astype(dtype)
-    start = describe_labelled(table, ys, weights, num_classes, sample=False)
+    concentration = _concentration(table.shape[1:], smoothing, how, dtype)
+    if kind == "multinomial":
+        shares = table / jnp.maximum(jnp.sum(table, axis=1, keepdims=True), 1)
+        return family_leaves(
+            multinomials, begin(shares), table, how, conjugate.DirichletMultinomial(concentration, None)
+        )
+    if kind == "bernoulli":
+        prior = conjugate.BetaBernoulli(concentration, concentration)
+        return family_leaves(bernoullis, begin(table), table, how, prior)
+    # smoothing says nothing of these: the best values, or posteriors under a weak prior
+    plain = "bayes" if how == "bayes" else "ml"
     if kind == "gaussian":
-        return gaussian_leaves(start, table, "diagonal", "ml", None, floor)
-    if kind == "poisson":
-        return family_leaves(poissons, start, table, "ml", None)
-    both = _concentration(table.shape[1:], smoothing, "map", dtype)
-    return family_leaves(bernoullis, start, table, "map", conjugate.BetaBernoulli(both, both))
+        return gaussian_leaves(begin(table), table, "diagonal", plain, None, floor)
+    return family_leaves(poissons, begin(table), table, plain, None)

@@ -57,6 +57,7 @@ class GenerativeClassifier(AbstractJointModel):
 
     def log_joint(self, x: Event) -> Float[Array, "c"]:
         r"""$\log p(y=c) + \log p(x \mid c)$ of one event, averaged over the posterior of `Bayes` leaves."""
+        x = jnp.asarray(x) if isinstance(x, list) else x
         log_prior = jax.vmap(self.prior.predictive().log_prob)(jnp.arange(self.num_classes))
         return log_prior + self.class_conditionals.map(lambda leaf: leaf.predictive().log_prob(x))
 
@@ -90,12 +91,25 @@ class GenerativeClassifier(AbstractJointModel):
         r"""$\log p(x)$: low for outliers."""
         return logsumexp(self.log_joint(x))
 
+    def sample(self, key: PRNGKey, label: Any = None, **options: Any) -> tuple[Event, Int[Array, ""]]:
+        """An event and its class; an event of a given class if `label` says which.
+
+        `options` are what the classes want to know besides a key: `num_steps` for HMMs, which draw states and
+        observations.
+        """
+        if label is not None:
+            self._check_class("label", label)
+        return self._sample(key, None if label is None else jnp.asarray(label), **options)
+
     @eqx.filter_jit
-    def sample(self, key: PRNGKey, label: Any = None) -> tuple[Event, Int[Array, ""]]:
-        """An event and its class; an event of a given class if `label` says which."""
+    def _sample(self, key: PRNGKey, label: Array | None, **options: Any) -> tuple[Event, Int[Array, ""]]:
         which, what = jr.split(key)
-        y = self.prior.predictive().sample(which) if label is None else jnp.asarray(label)
-        return self.class_conditionals.member(y).predictive().sample(what), y
+        y = self.prior.predictive().sample(which) if label is None else label
+        return self.class_conditionals.member(y).predictive().sample(what, **options), y
+
+    def _check_class(self, name: str, label: Any) -> None:
+        last = self.num_classes - 1
+        check((jnp.asarray(label) >= 0) & (jnp.asarray(label) <= last), f"{name} must be 0..{last}; got {label}.")
 
     # -------------------------------------------------------------------------------------- Gaussian classes
 
@@ -106,6 +120,12 @@ class GenerativeClassifier(AbstractJointModel):
         $A = \tfrac12(\Sigma_2^{-1} - \Sigma_1^{-1})$, $b = \Sigma_1^{-1}\mu_1 - \Sigma_2^{-1}\mu_2$ and $c$ holds the
         log-determinants and $+\log p(1)/p(2)$. `TypeError` for classes that are not Gaussian.
         """
+        self._check_class("first", first)
+        self._check_class("second", second)
+        return self._boundary(jnp.asarray(first), jnp.asarray(second))
+
+    @eqx.filter_jit
+    def _boundary(self, first: Array, second: Array) -> Quadratic:
         one, other = (quadratic(self.class_conditionals.member(i).point()) for i in (first, second))
         log_prior = self.prior.point().log_prob
         return Quadratic(one.a - other.a, one.b - other.b, one.c - other.c + log_prior(first) - log_prior(second))
@@ -118,6 +138,10 @@ class GenerativeClassifier(AbstractJointModel):
         """
         if not isinstance(self.class_conditionals, Tied):
             raise TypeError("to_softmax needs classes that share their covariance: lda(...), or covariance='tied'.")
+        return self._softmax()
+
+    @eqx.filter_jit
+    def _softmax(self) -> SoftmaxRegression:
         scores = self.class_conditionals.map(lambda leaf: quadratic(leaf.point()))
         log_prior = jax.vmap(self.prior.point().log_prob)(jnp.arange(self.num_classes))
         return SoftmaxRegression(scores.b, scores.c + log_prior)
@@ -132,6 +156,7 @@ class GenerativeClassifier(AbstractJointModel):
 
     def log_prob(self, datum: Data) -> Scalar:
         r"""$\log p(x, y)$; $\log p(x)$ where the class is unobserved (-1)."""
+        check_labels("y", as_pair(datum)[1], self.num_classes)
         return logsumexp(self._given(one_event(as_pair(datum)))[:, 0])
 
     def e_step(self, data: Data, weights: Float[Array, "n"]) -> tuple[Statistics, Scalar]:

@@ -1,7 +1,7 @@
 """Logistic and softmax regression: log-probabilities from linear scores."""
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, Self
 
 import equinox as eqx
 import jax
@@ -10,20 +10,24 @@ from jaxtyping import Array, Float, Int
 
 from .._buckets import total
 from .._constraint import fixed, param, real
-from .._model import AbstractAuditedModel
+from .._linalg import matmul
+from .._model import AbstractAuditedModel, AbstractStandardizedModel
 from .._typing import Data, Flag, Scalar
 from .._validate import as_float, check_finite, check_labels, check_rank, check_shape, is_concrete
 from ..decision.bayes_rule import bayes_action
 from ..inference import softmax
 
 
-class AbstractLinearClassifier(AbstractAuditedModel):
+class AbstractLinearClassifier(AbstractAuditedModel, AbstractStandardizedModel):
     r"""$\log p(y \mid x)$ is a log-softmax of scores that are linear in $x$; a unit is `(x, y)`, -1 for unknown.
 
-    Data that a hyperplane separates have no best weights without a penalty: `fit` then climbs until nothing changes any
-    more and says `degenerate`.
+    Learned about the mean of the features and in their units, so that neither matters; the objective is that of the
+    features as they are. Data that a hyperplane separates have no best weights without a penalty: `fit` then climbs
+    until nothing changes any more and says `degenerate`.
     """
 
+    weights: eqx.AbstractVar[Float[Array, "*c d"]]
+    intercept: eqx.AbstractVar[Float[Array, "*c"]]
     l2: eqx.AbstractVar[Float[Array, ""]]
 
     @property
@@ -46,7 +50,9 @@ class AbstractLinearClassifier(AbstractAuditedModel):
 
     def log_probs(self, x: Float[Array, "d"]) -> Float[Array, "c"]:
         r"""$\log p(y \mid x)$ of one event."""
-        return jax.nn.log_softmax(self.scores(jnp.asarray(x)[None])[:, 0])
+        x = as_float(x, "x")
+        check_shape("x", x, (self.num_features,))
+        return jax.nn.log_softmax(self.scores(x[None])[:, 0])
 
     def probs(self, x: Float[Array, "d"]) -> Float[Array, "c"]:
         r"""$p(y \mid x)$ of one event."""
@@ -79,6 +85,27 @@ class AbstractLinearClassifier(AbstractAuditedModel):
     def degenerate(self) -> Flag:
         return jnp.array(False)
 
+    def standardized(self, data: Data, weights: Float[Array, "n"]) -> tuple["Standardized", Data]:
+        """With columns moved to their mean, in units in which the curvature of the objective is one."""
+        xs, ys = data
+        mass = jnp.sum(weights)
+        center = jax.lax.stop_gradient(matmul(weights, xs) / mass)
+        moved = xs - center[None]
+        variance = matmul(weights, moved**2) / mass
+        # a column that varies by no more than rounding is left alone
+        real = variance > (64 * jnp.finfo(xs.dtype).eps * center) ** 2
+        unit = jnp.where(real, jnp.sqrt(jnp.where(real, variance, 1) + 4 * self.l2 / mass), 1)
+        unit = jax.lax.stop_gradient(unit)
+        intercept = self.intercept + matmul(self.weights, center)
+        inner = eqx.tree_at(lambda m: (m.weights, m.intercept), self, (_times(self.weights, unit), intercept))
+        return Standardized(inner, center, unit), (moved / unit[None], ys)
+
+    def restored(self, learned: "Standardized") -> Self:
+        """Weights and intercept for columns as they are."""
+        weights = _times(learned.inner.weights, 1 / learned.unit)
+        intercept = learned.inner.intercept - matmul(weights, learned.center)
+        return eqx.tree_at(lambda m: (m.weights, m.intercept), self, (weights, intercept))
+
     def audit(self, data: Data, weights: Float[Array, "n"]) -> Scalar:
         """The penalty, and labels without the highest score: if there is none, larger weights are better for ever."""
         return total(self._wrong, data, weights).astype(self.l2.dtype) + self.l2
@@ -89,7 +116,37 @@ class AbstractLinearClassifier(AbstractAuditedModel):
         chosen = softmax.chosen(scores, ys)
         own = jnp.sum(jnp.where(chosen, scores, 0), axis=0)
         rival = jnp.max(jnp.where(chosen, -jnp.inf, scores), axis=0)
-        return jnp.sum((own <= rival) & (ys >= 0) & (weights > 0))
+        # a tie is no objection to larger weights
+        tie = jnp.sqrt(jnp.finfo(scores.dtype).eps) * jnp.max(jnp.abs(scores))
+        return jnp.sum((own < rival - tie) & (ys >= 0) & (weights > 0))
+
+
+class Standardized(AbstractAuditedModel):
+    """A linear classifier of standardized columns; its prior is that of the weights for columns as they are."""
+
+    inner: AbstractLinearClassifier
+    center: Float[Array, "d"] = fixed()
+    unit: Float[Array, "d"] = fixed()
+
+    def log_likelihood(self, data: Data, weights: Float[Array, "n"]) -> Scalar:
+        return self.inner.log_likelihood(data, weights)
+
+    def log_prior(self) -> Scalar:
+        weights = _times(self.inner.weights, 1 / self.unit)
+        return eqx.tree_at(lambda m: m.weights, self.inner, weights).log_prior()
+
+    def validate(self, data: Data) -> None:
+        self.inner.validate(data)
+
+    def degenerate(self) -> Flag:
+        return self.inner.degenerate()
+
+    def audit(self, data: Data, weights: Float[Array, "n"]) -> Scalar:
+        return self.inner.audit(data, weights)
+
+
+def _times(weights: Float[Array, "*c d"], unit: Float[Array, "d"]) -> Float[Array, "*c d"]:
+    return weights * unit.reshape(*[1] * (weights.ndim - 1), -1)
 
 
 class SoftmaxRegression(AbstractLinearClassifier):

@@ -115,8 +115,8 @@ def monte_carlo_risk(
 ) -> RiskEstimate:
     r"""Risk of a decision rule, $E\, C_{a(x), y}$, by draws from the joint: P(error) under the default 0-1 loss.
 
-    `sample(key)` draws one pair (x, y); `decide(x)` gives the action. Any rule, any dimension, error
-    $O(1/\sqrt{n})$; for Gaussians of one dimension see `gaussian_risk`.
+    `sample(key)` draws one pair (x, y); `decide(x)` gives the action. Actions and classes that `cost` does not have
+    make it NaN. Any rule, any dimension, error $O(1/\sqrt{n})$; for Gaussians of one dimension see `gaussian_risk`.
 
     >>> coin = lambda key: (0.0, jr.bernoulli(key, 0.3).astype(int))
     >>> bool(abs(monte_carlo_risk(jr.key(0), coin, lambda x: 0, 10_000).value - 0.3) < 0.02)
@@ -134,7 +134,10 @@ def _monte_carlo(key: PRNGKey, sample: Callable, decide: Callable, num_samples: 
     def paid(key):
         x, y = sample(key)
         action = decide(x)
-        return (action != y).astype(jnp.result_type(float)) if cost is None else cost[action, y]
+        if cost is None:
+            return (action != y).astype(jnp.result_type(float))
+        known = (0 <= action) & (action < cost.shape[0]) & (0 <= y) & (y < cost.shape[1])
+        return jnp.where(known, cost[action, y], jnp.nan)
 
     costs = jax.vmap(paid)(jr.split(key, num_samples))
     return RiskEstimate(jnp.mean(costs), jnp.std(costs, ddof=1) / np.sqrt(num_samples))

@@ -62,7 +62,8 @@ def cross_validate(
     - `score(model, data, weights)`: any function of weighted units; a tree of arrays.
     - `folds (n,)`: from `fold_indices`. `data`: arrays with a leading axis of n units.
 
-    Shapes are those of all data in every fold, so one program, compiled once and vmapped, serves all of them. Returns
+    Shapes are those of all data in every fold, so one program, compiled once and vmapped, serves all of them, and every
+    later call with the same functions. Returns
     the scores with a leading axis of folds. Folds outside of the range raise `ValueError`. Cost: `num_folds` fits of
     all n units.
 
@@ -72,14 +73,17 @@ def cross_validate(
     >>> cross_validate(mean, error, xs, jnp.array([0, 0, 0, 1, 1, 1]), 2).round(2).tolist()
     [9.67..., 9.67...]
     """
-    data, folds, weights = _ready(data, folds, num_folds, weights)
+    return _scores(fit, score, *_ready(data, folds, num_folds, weights), num_folds)
 
+
+@eqx.filter_jit
+def _scores(fit: Callable, score: Callable, data: Data, folds: Array, weights: Array, num_folds: int) -> Any:
     def one(fold):
         left_out = folds == fold
         model = fit(data, jnp.where(left_out, 0, weights))
         return score(model, data, jnp.where(left_out, weights, 0))
 
-    return eqx.filter_jit(eqx.filter_vmap(one))(jnp.arange(num_folds))
+    return eqx.filter_vmap(one)(jnp.arange(num_folds))
 
 
 def cross_val_predict(
@@ -100,15 +104,14 @@ def cross_val_predict(
     >>> cross_val_predict(mean, same, jnp.array([0.0, 0.0, 3.0, 3.0]), jnp.array([0, 0, 1, 1]), 2).tolist()
     [3.0, 3.0, 0.0, 0.0]
     """
-    data, folds, weights = _ready(data, folds, num_folds, weights)
+    return _predictions(fit, predict, *_ready(data, folds, num_folds, weights), num_folds)
+
+
+@eqx.filter_jit
+def _predictions(fit: Callable, predict: Callable, data: Data, folds: Array, weights: Array, num_folds: int) -> Any:
     one = lambda fold: predict(fit(data, jnp.where(folds == fold, 0, weights)), data)
-
-    @eqx.filter_jit
-    def all_folds():
-        found = eqx.filter_vmap(one)(jnp.arange(num_folds))
-        return jax.tree_util.tree_map(lambda a: a[folds, jnp.arange(folds.size)], found)
-
-    return all_folds()
+    found = eqx.filter_vmap(one)(jnp.arange(num_folds))
+    return jax.tree_util.tree_map(lambda a: a[folds, jnp.arange(folds.size)], found)
 
 
 def _ready(data: Data, folds: Any, num_folds: int, weights: Any) -> tuple[Data, Array, Array]:

@@ -31,6 +31,8 @@ def with_reject(cost: Any, price: Any) -> Float[Array, "b c"]:
     >>> with_reject(zero_one(2), 0.1).tolist()
     [[0.0, 1.0], [1.0, 0.0], [0.1..., 0.1...]]
     """
+    if cost is None:
+        raise ValueError("cost must be a matrix C[action, truth]: with_reject(zero_one(num_classes), price).")
     cost = as_cost(cost, jnp.shape(cost)[-1] if jnp.ndim(cost) else 0)
     price = jnp.asarray(price, cost.dtype)
     check_shape("price", price, ())
@@ -116,14 +118,17 @@ def confusion_matrix(actions: Any, labels: Any, num_classes: int, weights: Any =
     labels = jnp.asarray(labels)
     labels = as_labels(labels, labels.size, num_classes)
     actions = as_labels(actions, labels.size, num_classes)
-    weights = as_weights(weights, labels.size, jnp.result_type(float) if weights is None else None)
+    if weights is not None:
+        weights = as_weights(weights, labels.size, None)
     return _confusion(actions, labels, weights, num_classes)
 
 
 @eqx.filter_jit
-def _confusion(actions: Array, labels: Array, weights: Array, num_classes: int) -> Array:
+def _confusion(actions: Array, labels: Array, weights: Array | None, num_classes: int) -> Array:
     sound = jnp.all((actions >= -1) & (labels >= -1))
     known = (actions >= 0) & (labels >= 0)
-    cell = jnp.where(known, actions * num_classes + labels, 0)
-    counts = jnp.bincount(cell, jnp.where(known, weights, 0), length=num_classes**2)
-    return marked(sound, counts.reshape(num_classes, num_classes))
+    cell = jnp.where(known, actions.astype(jnp.int32) * num_classes + labels, 0)
+    # units are counted as whole numbers: float32 stops counting at 16,777,216
+    share = known.astype(jnp.int32) if weights is None else jnp.where(known, weights, 0)
+    counts = jnp.bincount(cell, share, length=num_classes**2).reshape(num_classes, num_classes)
+    return marked(sound, counts.astype(jnp.result_type(float)) if weights is None else counts)

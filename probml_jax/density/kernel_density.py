@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from .._constraint import param, positive
 from .._linalg import matmul
 from .._model import AbstractModel
-from .._special import middle, pairwise_dot
+from .._special import LOG_2PI, logsumexp, middle, missing_in_batch, pairwise_dot, safe_log
 from .._typing import Flag, PRNGKey, Scalar
 from .._validate import (
     as_float,
@@ -65,6 +65,7 @@ class KernelDensity(AbstractModel):
         if self.bandwidth.ndim:
             check_shape("bandwidth", self.bandwidth, self.points.shape[1:])
         check_positive("bandwidth", self.bandwidth)
+        check_finite("bandwidth", self.bandwidth, nan=False)
 
     @classmethod
     def from_data(cls, xs: Any, bandwidth: Any = "scott", kernel: str = "gaussian", weights: Any = None) -> Self:
@@ -108,11 +109,15 @@ class KernelDensity(AbstractModel):
     # ------------------------------------------------------------------------------------------ the density
 
     def log_prob(self, x: Float[Array, "d"]) -> Scalar:
-        r"""$\log p(x)$ of one event; `-inf` out of the kernel's reach."""
-        return self.log_probs(x[None])[0]
+        r"""$\log p(x)$ of one event; `-inf` out of the kernel's reach.
+
+        Missing (NaN) entries are integrated out by the Gaussian kernel, exactly; others answer NaN.
+        """
+        return self.log_probs(jnp.asarray(x)[None])[0]
 
     def log_probs(self, xs: Float[Array, "m d"]) -> Float[Array, "m"]:
         r"""$\log p(x_i)$ of many events, in blocks: memory does not grow with the number of pairs."""
+        xs = as_float(xs, "xs")
         check_rank("xs", xs, 2, "(m, d); one event is log_prob(x)")
         check_shape("xs", xs, (xs.shape[0], self.points.shape[1]))
         return _log_probs(self, xs)
@@ -186,7 +191,26 @@ def _log_sums(density: KernelDensity, xs: Array, weights: Array, same: bool) -> 
 
 @eqx.filter_jit
 def _log_probs(density: KernelDensity, xs: Array) -> Array:
-    return _log_sums(density, xs, density.weights, same=False)
+    plain = lambda xs: _log_sums(density, xs, density.weights, same=False)
+    if density.kernel == "gaussian":
+        return jax.lax.cond(missing_in_batch(xs), lambda xs: _marginal_log_probs(density, xs), plain, xs)
+    gap = jnp.any(jnp.isnan(xs), axis=1)
+    return jnp.where(gap, jnp.nan, plain(jnp.where(gap[:, None], 0, xs)))
+
+
+def _marginal_log_probs(density: KernelDensity, xs: Array) -> Array:
+    """Gaussian bumps in the coordinates that each event shows."""
+    points, log_weights = density._scaled(density.points), safe_log(density.weights)
+    n, d = points.shape
+    volumes = jnp.log(jnp.broadcast_to(density.bandwidth, (d,))) + 0.5 * LOG_2PI
+
+    def of_block(rows):
+        seen = ~jnp.isnan(rows)
+        apart = jnp.where(seen, rows, 0)[:, None, :] - points[None]
+        squared = jnp.sum(jnp.where(seen[:, None, :], apart, 0) ** 2, axis=2)
+        return logsumexp(log_weights[None] - 0.5 * squared, axis=1) - matmul(seen.astype(rows.dtype), volumes)
+
+    return pairs.by_rows(of_block, density._scaled(xs), max(1, pairs.ENTRIES // (n * d)))
 
 
 @eqx.filter_jit

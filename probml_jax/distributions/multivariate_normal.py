@@ -101,6 +101,8 @@ class MultivariateNormal(AbstractExponentialFamily):
 
     def log_prob(self, x: Float[Array, "d"]) -> Scalar:
         """Log density; NaN entries are integrated out."""
+        x = jnp.asarray(x)
+        check_shape("x", x, self.loc.shape)
         return jax.lax.cond(missing_in_batch(x), _marginal_log_prob, _log_prob, self.loc, self.covariance, x)
 
     def sample(self, key: PRNGKey) -> Float[Array, "d"]:

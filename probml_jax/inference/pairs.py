@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 from .._linalg import matmul
 from .._special import any_in_batch, safe_log
 
-_ENTRIES = 1 << 20  # pairs at a time; more falls out of the caches, fewer leave cores idle
+ENTRIES = 1 << 20  # pairs at a time; more falls out of the caches, fewer leave cores idle
 _LEAST_ROWS = 8
 
 
@@ -80,7 +80,7 @@ def log_kernel_sums(
     of the kernel; memory of one block.
     """
     numbers = jnp.arange(points.shape[0])
-    block = max(_ENTRIES // points.shape[0], _LEAST_ROWS)
+    block = max(ENTRIES // points.shape[0], _LEAST_ROWS)
 
     def over(distances, xs, points):
         def of_block(rows):
