@@ -464,3 +464,18 @@ def test_bad_input_is_named():
             call()
     with pytest.raises(TypeError, match="latent model"):
         pml.fit(gp, (x, y), pml.EM())
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda gp, x, y: GaussianProcess(k.RBF(jnp.ones(3))).condition(x, y), r"x has shape \(25, 2\); length_scale"),
+        (lambda gp, x, y: k.ActiveDims(k.RBF(1.0), (5,)).gram(x), r"dims are \(5,\); the input has 2"),
+        (lambda gp, x, y: k.Periodic(jnp.ones(2), 1.0), r"length_scale has shape \(2,\)"),
+        (lambda gp, x, y: gp.condition(x.at[0, 0].set(jnp.nan), y), "x has NaN entries"),
+        (lambda gp, x, y: gp.condition(x, y.at[0].set(jnp.inf)), "y has infinite entries"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call(GaussianProcess(k.RBF(1.0), noise=0.1), *_data())

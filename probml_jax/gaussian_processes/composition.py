@@ -215,6 +215,8 @@ class _Take(eqx.Module):
     dims: tuple[int, ...] = eqx.field(static=True)
 
     def __call__(self, x: Array) -> Array:
+        if not all(-x.size <= i < x.size for i in self.dims):
+            raise ValueError(f"dims are {self.dims}; the input has {x.size} dimensions.")
         return jnp.stack([x[i] for i in self.dims])
 
 

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 from .._constraint import param, positive
 from .._linalg import matmul, symmetric
 from .._typing import Scalar
-from .._validate import check_positive
+from .._validate import check_positive, check_shape
 from .composition import AbstractKernel as AbstractKernel
 from .composition import AbstractPairKernel as AbstractPairKernel
 from .composition import ActiveDims as ActiveDims
@@ -38,6 +38,9 @@ class AbstractStationary(AbstractKernel):
         """The kernel as a function of the squared scaled distance."""
 
     def _scaled(self, xs: Array) -> Array:
+        if self.length_scale.ndim and self.length_scale.shape != xs.shape[1:]:
+            d = self.length_scale.shape
+            raise ValueError(f"x has shape {tuple(xs.shape)}; length_scale of shape {d} wants (n, {d[0]}).")
         return xs / (self.length_scale[None] if self.length_scale.ndim else self.length_scale)
 
     def __call__(self, x: Array, z: Array) -> Scalar:
@@ -141,6 +144,8 @@ class Periodic(AbstractKernel):
     period: Float[Array, ""] = param(positive, default=1.0)
 
     def __check_init__(self):
+        check_shape("length_scale", self.length_scale, ())
+        check_shape("period", self.period, ())
         check_positive("length_scale", self.length_scale)
         check_positive("period", self.period)
 

@@ -95,6 +95,8 @@ class GaussianProcess(AbstractModel):
         refused for being singular: equal inputs without noise are helped by the smallest jitter, which `jitter` shows.
         """
         x, y = as_pairs((x, y))
+        check_finite("x", x, nan=False)
+        check_finite("y", y)
         spread = self.noise if noise is None else as_float(noise, "noise").astype(y.dtype)
         if spread.ndim and spread.shape != y.shape:
             raise ValueError(f"noise has shape {spread.shape}; wanted one variance, or {y.shape}.")
