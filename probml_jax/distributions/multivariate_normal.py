@@ -103,7 +103,9 @@ class MultivariateNormal(AbstractExponentialFamily):
         """Log density; NaN entries are integrated out."""
         x = jnp.asarray(x)
         check_shape("x", x, self.loc.shape)
-        return jax.lax.cond(missing_in_batch(x), _marginal_log_prob, _log_prob, self.loc, self.covariance, x)
+        # the factor does not depend on x: under vmap over events it is computed once
+        whiten = inverse_factor(self.covariance)
+        return jax.lax.cond(missing_in_batch(x), _marginal_log_prob, _log_prob, self.loc, self.covariance, whiten, x)
 
     def sample(self, key: PRNGKey) -> Float[Array, "d"]:
         return self.loc + self.scale_tril @ jr.normal(key, self.loc.shape, self.loc.dtype)
@@ -241,9 +243,7 @@ class MultivariateNormal(AbstractExponentialFamily):
         return MultivariateNormal(self.loc + gain @ (y - innovation.loc), symmetric(covariance))
 
 
-def _log_prob(loc, covariance, x):
-    # the factor does not depend on x: under vmap over events it is computed once
-    whiten = inverse_factor(covariance)
+def _log_prob(loc, covariance, whiten, x):
     constant = jnp.sum(jnp.log(jnp.diagonal(whiten))) - 0.5 * x.size * LOG_2PI
     center = batch_center(jax.lax.stop_gradient(x))
     precision = jnp.sum(whiten**2, axis=0)
@@ -287,7 +287,7 @@ def _shared_quadratic(loc, whiten, center, x):
     )
 
 
-def _marginal_log_prob(loc, covariance, x):
+def _marginal_log_prob(loc, covariance, whiten, x):
     seen = ~jnp.isnan(x)
     factor = observed_factor(made_definite(covariance), seen)
     delta = jnp.where(seen, jnp.where(seen, x, 0) - loc, 0)
