@@ -315,3 +315,72 @@ def test_shapes_are_checked():
         chain.k_best(zeros(3), zeros((3, 3)), zeros((4, 3)), k=0)
     with pytest.raises(ValueError, match="steps"):
         chain.predict(zeros(3), zeros((3, 3)), 0)
+
+
+def test_potentials_of_any_kind_of_number():
+    """Whole numbers take the dtype of the others; a float64 array is not narrowed in silence."""
+    flat = np.zeros((3, 2), int)
+    np.testing.assert_allclose(chain.log_partition(flat[0], flat[:2], flat), 3 * np.log(2), rtol=1e-6)
+    single = jnp.zeros(2, jnp.float32)
+    assert chain.log_partition(single, flat[:2], flat).dtype == jnp.float32
+    np.testing.assert_allclose(chain.predict([0.5, 0.5], np.log([[0.5, 0.5], [0.5, 0.5]]), 2), 0.5)
+    jax.config.update("jax_enable_x64", False)
+    try:
+        with pytest.raises(TypeError, match="log_likelihood is a float64"):
+            chain.smooth(single, jnp.zeros((2, 2)), np.zeros((3, 2)))
+    finally:
+        jax.config.update("jax_enable_x64", True)
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+def test_one_step_has_no_transitions(parallel):
+    likelihood = jnp.log(jnp.array([[0.25, 0.75]]))
+    for transition in (jnp.zeros((2, 2)), jnp.zeros((0, 2, 2))):
+        given = (jnp.zeros(2), transition, likelihood, None, parallel)
+        single, pairs = chain.marginals(*given)
+        np.testing.assert_allclose(single, [[0.25, 0.75]], rtol=1e-12)
+        assert pairs.shape == (0, 2, 2)
+        np.testing.assert_allclose(chain.entropy(*given), -np.sum([0.25, 0.75] * np.log([0.25, 0.75])), rtol=1e-12)
+        np.testing.assert_allclose(chain.log_partition(*given), 0, atol=1e-12)
+        assert chain.viterbi(*given)[0].tolist() == [1]
+        assert chain.k_best(*given, k=2)[0].tolist() == [[1], [0]]
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+def test_nan_comes_out_as_nan(parallel):
+    """One state's, at one step: also for the path that goes by another state."""
+    broken = jnp.zeros((3, 2)).at[1, 1].set(jnp.nan)
+    given = (jnp.zeros(2), jnp.zeros((2, 2)), broken, None, parallel)
+    for function in (chain.log_partition, chain.entropy, chain.smooth):
+        assert np.isnan(function(*given)).all()
+    assert np.isnan(chain.filter(*given)[1:]).all()
+    assert np.isfinite(chain.filter(*given)[0]).all()
+    path, score = chain.viterbi(*given)
+    paths, scores = chain.k_best(*given, k=2)
+    assert np.isnan(score)
+    assert np.isnan(scores).all()
+    draw = chain.sample(jr.key(0), *given)
+    assert all((np.asarray(a) == -1).all() for a in (path, paths, draw))
+    hidden = (*given[:3], jnp.array([True, False, True]), parallel)
+    assert np.isfinite(chain.viterbi(*hidden)[1])
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+def test_a_chain_without_steps_has_one_path(parallel):
+    nothing = (jnp.full(2, -jnp.inf), jnp.zeros((2, 2)), jnp.zeros((3, 2)), jnp.zeros(3, bool), parallel)
+    assert chain.log_partition(*nothing) == chain.viterbi(*nothing)[1] == 0
+    assert chain.k_best(*nothing, k=2)[1].tolist() == [0, -np.inf]
+
+
+def test_kl_of_chains_that_cannot_be_compared():
+    start, moves, flat = jnp.zeros(2), jnp.zeros((2, 2)), jnp.zeros((3, 2))
+    plain, impossible = (start, moves, flat), (jnp.full(2, -jnp.inf), moves, flat)
+    assert chain.kl(plain, impossible) == np.inf
+    assert np.isnan(chain.kl(impossible, plain))
+    with pytest.raises(ValueError, match="same paths"):
+        chain.kl(plain, (start, moves, flat[:2]))
+    shorter = (*plain, jnp.array([True, True, False]))
+    with pytest.raises(ValueError, match="different steps"):
+        chain.kl(plain, shorter)
+    assert np.isnan(jax.jit(chain.kl)(plain, shorter))
+    assert chain.kl(shorter, shorter) < 1e-12
