@@ -256,11 +256,8 @@ def forward_pass(scaled: Scaled, start: tuple[Array, Array]) -> tuple[ScaledMess
     """
     varying = scaled.matrices.ndim == 3
     # the matrix that leads out of each step; out of the last, nothing does
-    out_of = (
-        jnp.concatenate([scaled.matrices, jnp.zeros_like(scaled.matrices, shape=(1, *scaled.matrices.shape[1:]))])
-        if varying
-        else None
-    )
+    nothing = jnp.zeros_like(scaled.matrices, shape=(1, *scaled.matrices.shape[1:]))
+    out_of = jnp.concatenate([scaled.matrices, nothing]) if varying else None
 
     def advance(carry, inputs):
         incoming, inverse = carry

@@ -124,8 +124,8 @@ def k_best(
 ) -> tuple[Int[Array, "paths t"], Float[Array, "paths"]]:
     """The k most probable paths, best first, and their scores.
 
-    Where fewer paths are possible the rest is -1 with score `-inf`; with a NaN potential all is -1 and NaN. Cost: O(t s^2 k) time and O(t s k) memory for s
-    states.
+    Where fewer paths are possible the rest is -1 with score `-inf`; with a NaN potential all is -1 with NaN.
+    Cost: O(t s^2 k) time and O(t s k) memory for s states.
     """
     if k < 1:
         raise ValueError(f"k must be at least 1; got {k}.")
