@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import probml_jax as pml
-from probml_jax.inference import chain, expectations as module
+from probml_jax.inference import chain
+from probml_jax.inference import expectations as module
 from probml_jax.inference.expectations import expectations, is_long, stretch_length
 from probml_jax.sequences import Sequences
 

@@ -34,17 +34,18 @@ from .messages import (
     as_potentials,
     choose,
     filtered,
-    log_messages,
     log_total,
     make_chain,
     scaled_future,
     single_marginals,
+    wide_messages,
 )
 from .paths import k_best as k_best
 from .paths import path_score
 from .paths import sample as sample
 from .paths import viterbi as viterbi
 from .semiring import LOG
+from .wide import Wide, from_log, power_of_two, times, total
 
 _HIGHEST = jax.lax.Precision.HIGHEST
 _BLOCK = 1024
@@ -78,44 +79,43 @@ def _by_probabilities(scaled: Scaled, forward: ScaledMessages) -> Beliefs:
     return Beliefs(log_partition, single, pairs)
 
 
-def _by_logs(chain: Chain, parallel: bool) -> Beliefs:
-    _, forward, log_partition = log_messages(LOG, chain, parallel)
-    future = log_messages(LOG, chain, parallel, backward=True)
-    f, after, g = forward[:, 0], future.incoming[:, 0], future.values[:, 0]
-    product = f + after
-    mass = logsumexp(product, axis=1)
-    possible = (mass > -jnp.inf) & chain.exists
-    mass = jnp.where(possible, mass, 0)
-    single = jnp.where(possible[:, None], jnp.exp(product - mass[:, None]), 0)
+def _by_wide(chain: Chain, parallel: bool) -> Beliefs:
+    _, f, log_partition = wide_messages(chain, parallel)
+    after, g, _ = wide_messages(chain, parallel, backward=True)
+    product = times(f, after)
+    mass = total(product, axis=1)
+    possible = (mass.mantissa > 0) & chain.exists
+    mass = Wide(jnp.where(possible, mass.mantissa, 1), mass.exponent)
+    share = lambda x, mass: x.mantissa * power_of_two(x.exponent - mass.exponent) / mass.mantissa
+    single = jnp.where(possible[:, None], share(product, jax.tree_util.tree_map(lambda a: a[:, None], mass)), 0)
     within = possible[:-1] & chain.exists[1:]
+    moves = from_log(chain.log_transition)
 
     def joint(before, after, mass, move, here):
-        return jnp.where(here, jnp.exp(jnp.where(here, before[:, None] + move + after[None, :] - mass, 0)), 0)
+        column = Wide(before.mantissa[:, None], before.exponent[:, None])
+        row = Wide(after.mantissa[None, :], after.exponent[None, :])
+        return jnp.where(here, share(times(column, move, row), mass), 0)
 
+    part = lambda x, steps: Wide(x.mantissa[steps], x.exponent[steps])
+    befores, afters, masses = part(f, slice(-1)), part(g, slice(1, None)), part(mass, slice(-1))
     if chain.varies:
-        pairs = jax.vmap(joint)(f[:-1], g[1:], mass[:-1], chain.log_transition, within)
+        pairs = jax.vmap(joint)(befores, afters, masses, moves, within)
     else:  # one block of steps at a time: memory stays O(t k)
         each = jax.vmap(joint, (0, 0, 0, None, 0))
-
-        def add(steps, here):
-            before, after, mass = steps
-            return jnp.sum(each(before, after, mass, chain.log_transition, here > 0), axis=0)
-
-        pairs = (
-            pooled(add, (f[:-1], g[1:], mass[:-1]), within.astype(f.dtype), _BLOCK)
-            if len(within)
-            else jnp.zeros_like(chain.log_transition)
-        )
+        add = lambda steps, here: jnp.sum(each(*steps, moves, here > 0), axis=0)
+        weights = within.astype(single.dtype)
+        none = jnp.zeros_like(chain.log_transition)
+        pairs = pooled(add, (befores, afters, masses), weights, _BLOCK) if len(within) else none
     return Beliefs(log_partition, single, pairs)
 
 
 def _beliefs(chain: Chain, parallel: bool) -> Beliefs:
-    return _possible(choose(chain, parallel, _by_probabilities, lambda chain: _by_logs(chain, parallel)))
+    return _possible(choose(chain, parallel, _by_probabilities, lambda chain: _by_wide(chain, parallel)))
 
 
-def log_beliefs(chain: Chain) -> Beliefs:
-    """Beliefs by way of log space, which is slow and always exact."""
-    return _possible(_by_logs(chain, False))
+def wide_beliefs(chain: Chain) -> Beliefs:
+    """Beliefs by numbers with exponents of their own, which is slower and always exact."""
+    return _possible(_by_wide(chain, False))
 
 
 def _possible(result: Beliefs) -> Beliefs:
@@ -158,7 +158,8 @@ def log_partition(
     r"""$\log \sum_z \tilde p(z)$: the log-likelihood of an HMM, the normalizer of a CRF.
 
     Value and gradient together cost about three times the value (Fisher's identity). An impossible chain gives
-    `-inf` with zero gradient. Exact in float32: probabilities where transitions are all possible, log space elsewhere.
+    `-inf` with zero gradient. Right in float32: by probabilities where these lose nothing, by numbers with exponents of
+    their own elsewhere.
 
     >>> half = jnp.log(jnp.array([0.5, 0.5]))
     >>> stay = jnp.log(jnp.array([[0.7, 0.3], [0.3, 0.7]]))

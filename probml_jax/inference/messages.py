@@ -10,6 +10,7 @@ from .._special import any_in_batch, safe_log
 from .._typing import Flag, Scalar
 from .._validate import check_not_narrowed
 from .semiring import LOG, Semiring
+from .wide import Wide, from_log, to_log, wide_sweep
 
 
 class Chain(NamedTuple):
@@ -181,6 +182,25 @@ def log_messages(ring: Semiring, chain: Chain, parallel: bool, backward: bool = 
     return run(ring, start, chain.log_transition, chain.log_likelihood, chain.exists, backward)
 
 
+class WideMessages(NamedTuple):
+    """As `Messages`, as numbers whose exponents have no bounds."""
+
+    incoming: Wide
+    values: Wide
+    log_total: Scalar
+
+
+def wide_messages(chain: Chain, parallel: bool, backward: bool = False) -> WideMessages:
+    """Messages that are exact whatever the potentials; the initial one belongs to the forward ones."""
+    if parallel:
+        incoming, values, log_total = log_messages(LOG, chain, parallel, backward)
+        return WideMessages(from_log(incoming[:, 0]), from_log(values[:, 0]), log_total)
+    start = jnp.zeros_like(chain.log_initial) if backward else chain.log_initial
+    found = wide_sweep(start, chain.log_transition, chain.log_likelihood, chain.exists, backward)
+    incoming, values, log_totals = found
+    return WideMessages(incoming, values, pairwise_sum(jnp.where(chain.exists, log_totals, 0)))
+
+
 # ------------------------------------------------------------------ scaled probabilities, where they are exact
 
 
@@ -322,36 +342,36 @@ def single_marginals(
     return product * inverse[:, None], inverse
 
 
-def choose(chain: Chain, parallel: bool, by_probabilities, by_logs):
-    """`by_probabilities(scaled, forward)` where that is exact for the whole batch, `by_logs(chain)` otherwise."""
+def choose(chain: Chain, parallel: bool, by_probabilities, by_wide):
+    """`by_probabilities(scaled, forward)` where that is exact for the whole batch, `by_wide(chain)` otherwise."""
     if parallel:
-        return by_logs(chain)
+        return by_wide(chain)
     scaled = scale(chain)
     forward = scaled_messages(scaled)
     never = lambda chain, forward: jnp.array(False)
     fixed = jax.lax.stop_gradient((chain, forward))
     lost = jax.lax.cond(any_in_batch(~mixes(chain.log_transition)), underflows, never, *fixed)
-    use_logs = lambda chain, scaled, forward: by_logs(chain)
+    use_wide = lambda chain, scaled, forward: by_wide(chain)
     use_probabilities = lambda chain, scaled, forward: by_probabilities(scaled, forward)
-    return jax.lax.cond(any_in_batch(lost), use_logs, use_probabilities, chain, scaled, forward)
+    return jax.lax.cond(any_in_batch(lost), use_wide, use_probabilities, chain, scaled, forward)
 
 
 def filtered(chain: Chain, parallel: bool) -> tuple[Float[Array, "t k"], Scalar]:
     r"""$\log p(z_s \mid$ evidence up to $s)$ and the log-partition function."""
 
-    def by_logs(chain):
-        _, values, log_total = log_messages(LOG, chain, parallel)
-        return values[:, 0], log_total
+    def by_wide(chain):
+        _, values, log_total = wide_messages(chain, parallel)
+        return to_log(values), log_total
 
     def by_probabilities(_, forward):
         own = safe_log(forward.totals)
         beliefs = safe_log(forward.values) - jnp.where(own == -jnp.inf, 0, own)[:, None]
         return jnp.where(jnp.isnan(forward.totals)[:, None], jnp.nan, beliefs), forward.log_total
 
-    return choose(chain, parallel, by_probabilities, by_logs)
+    return choose(chain, parallel, by_probabilities, by_wide)
 
 
 def log_total(chain: Chain, parallel: bool) -> Scalar:
     """The log-partition function alone."""
-    by_logs = lambda chain: log_messages(LOG, chain, parallel).log_total
-    return choose(chain, parallel, lambda _, forward: forward.log_total, by_logs)
+    by_wide = lambda chain: wide_messages(chain, parallel).log_total
+    return choose(chain, parallel, lambda _, forward: forward.log_total, by_wide)

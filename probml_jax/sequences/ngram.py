@@ -1,6 +1,5 @@
 """n-gram language models over integer tokens."""
 
-from collections.abc import Sequence
 from typing import Any, Self
 
 import equinox as eqx
@@ -178,7 +177,7 @@ class NGram(eqx.Module):
         key: PRNGKey,
         max_tokens: int,
         *,
-        context: Sequence[int] = (),
+        context: Any = (),
         temperature: float = 1.0,
         top_k: int | None = None,
     ) -> Int[Array, "max_tokens"]:

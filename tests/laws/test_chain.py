@@ -195,7 +195,7 @@ def test_kl_is_the_sum_over_paths():
 
 
 def test_batches_agree_with_one_at_a_time():
-    """Also when one member of the batch sends all of it into log space."""
+    """Also when one member of the batch needs numbers with exponents of their own."""
     names = ["plain", "sparse", "far", "ragged", "impossible"]
     stack = [jnp.stack([jnp.asarray(_case(n, False)[i]) for n in names]) for i in range(4)]
     together = jax.jit(jax.vmap(chain.log_partition))(*stack)
@@ -254,7 +254,7 @@ def test_twenty_thousand_steps_with_forbidden_transitions():
 
 def test_scaled_and_log_space_agree_on_a_long_chain():
     """The two paths of the engine, on a chain where both are valid."""
-    from probml_jax.inference.chain import _by_logs, _by_probabilities
+    from probml_jax.inference.chain import _by_probabilities, _by_wide
     from probml_jax.inference.messages import make_chain, mixes, scale, scaled_messages, underflows
 
     by_probabilities = jax.jit(lambda c: _by_probabilities(scale(c), scaled_messages(scale(c))))
@@ -262,7 +262,7 @@ def test_scaled_and_log_space_agree_on_a_long_chain():
         given = make_chain(*_long(3_000, 5, forbidden, "float64"), None)
         assert mixes(given.log_transition) == (not forbidden)
         assert not underflows(given, scaled_messages(scale(given)))
-        for a, b in zip(by_probabilities(given), jax.jit(lambda c: _by_logs(c, False))(given), strict=True):
+        for a, b in zip(by_probabilities(given), jax.jit(lambda c: _by_wide(c, False))(given), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
 
 
@@ -278,7 +278,7 @@ def test_the_best_path_among_many_states():
 
 
 def test_a_state_that_loses_its_digits_is_noticed():
-    """Forward messages of a left-to-right chain sink below the range of float32; log space takes over and is right."""
+    """Forward messages of a left-to-right chain sink below the range of float32; wider numbers are right."""
     from probml_jax.inference.messages import make_chain, scale, scaled_messages, underflows
 
     t, k = 60, 3
@@ -384,3 +384,44 @@ def test_kl_of_chains_that_cannot_be_compared():
         chain.kl(plain, shorter)
     assert np.isnan(jax.jit(chain.kl)(plain, shorter))
     assert chain.kl(shorter, shorter) < 1e-12
+
+
+def _drifting(kind, t):
+    """States that fall hundreds of nats behind and may come to the front again."""
+    rng = np.random.default_rng(1)
+    k = 4
+    initial, transition = np.zeros(k), np.where(np.eye(k, dtype=bool), 0.0, -np.inf)
+    if kind == "left_to_right":
+        initial[1:] = -np.inf
+        transition[np.arange(k - 1), np.arange(k - 1)] = np.log(0.999)
+        transition[np.arange(k - 1), np.arange(1, k)] = np.log(0.001)
+    return [a.astype(np.float32) for a in (initial, transition, 3 * rng.normal(size=(t, k)))]
+
+
+@pytest.mark.parametrize("kind", ["left_to_right", "absorbing"])
+def test_states_far_behind_keep_their_digits(kind):
+    """A rounding of eps times the distance at every step would cost four digits here."""
+    narrow = _drifting(kind, 20_000)
+    wide = [a.astype(np.float64) for a in narrow]
+    run = jax.jit(lambda *a: (chain.log_partition(*a), chain.filter(*a), chain.smooth(*a)))
+    small, large = run(*narrow), run(*wide)
+    np.testing.assert_allclose(small[0], large[0], rtol=3e-6)
+    for a, b in zip(small[1:], large[1:], strict=True):
+        np.testing.assert_allclose(a, b, atol=5e-5)
+
+
+def test_wide_numbers_are_exact():
+    from probml_jax.inference.wide import from_log, power_of_two, times, to_log, total
+
+    logs = jnp.array([-1e30, -9e4, -1.0, 0.0, 1e-3, 88.0, 4e6, -jnp.inf], jnp.float32)
+    back = to_log(from_log(logs))
+    np.testing.assert_allclose(back, logs, rtol=2e-7, atol=1e-7)
+    assert back[-1] == -np.inf
+    for dtype in ("float32", "float64"):
+        powers = jnp.array([-126, -1, 0, 1, 127], dtype)
+        np.testing.assert_array_equal(power_of_two(powers), 2.0 ** np.asarray(powers))
+    assert power_of_two(jnp.array([-127.0, -jnp.inf], jnp.float32)).tolist() == [0, 0]
+    both = to_log(total(times(from_log(jnp.array([-9e4, -9e4 - 1])), from_log(jnp.array([-5.0, -6.0])))))
+    np.testing.assert_allclose(both, np.logaddexp(-90005, -90007), rtol=1e-12)
+    slopes = jax.grad(lambda a: to_log(total(from_log(a))))(jnp.array([-9e4, -9e4 - 1, -jnp.inf]))
+    np.testing.assert_allclose(slopes, [1 / (1 + np.exp(-1)), 1 / (1 + np.e), 0], rtol=1e-10)
