@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import equinox as eqx
+import jax
 
 from .data import Sequences, as_sequences, check_sequence
 
@@ -20,18 +21,28 @@ def read(datum: Any) -> Sequences:
     return one
 
 
+class Query:
+    """A compiled method whose sequence is read on the host first."""
+
+    def __init__(self, method: Callable):
+        functools.update_wrapper(self, method)
+        names = list(inspect.signature(method).parameters)
+        self.place = next(i for i, name in enumerate(names) if name in _NAMES)
+        self.name = names[self.place]
+        self.compiled = eqx.filter_jit(method)
+
+    def __get__(self, model: Any, owner: type | None = None) -> Any:
+        # not a method of Equinox, which takes as long to make as a small program to run
+        return self if model is None else jax.tree_util.Partial(self, model)
+
+    def __call__(self, *args, **kwargs):
+        if len(args) > self.place:
+            args = (*args[: self.place], read(args[self.place]), *args[self.place + 1 :])
+        elif self.name in kwargs:
+            kwargs[self.name] = read(kwargs[self.name])
+        return self.compiled(*args, **kwargs)
+
+
 def query(method: Method) -> Method:
-    """A compiled method whose sequence (`x` or `datum`) is read on the host first."""
-    compiled = eqx.filter_jit(method)
-    names = list(inspect.signature(method).parameters)
-    place = next(i for i, name in enumerate(names) if name in _NAMES)
-
-    @functools.wraps(method)
-    def ask(*args, **kwargs):
-        if len(args) > place:
-            args = (*args[:place], read(args[place]), *args[place + 1 :])
-        elif names[place] in kwargs:
-            kwargs[names[place]] = read(kwargs[names[place]])
-        return compiled(*args, **kwargs)
-
-    return ask  # pyright: ignore[reportReturnType]
+    """A method that asks about one sequence (`x` or `datum`): read on the host, answered by a compiled program."""
+    return Query(method)  # pyright: ignore[reportReturnType]
