@@ -94,6 +94,7 @@ def _by_wide(chain: Chain, parallel: bool) -> Beliefs:
     def joint(before, after, mass, move, here):
         column = Wide(before.mantissa[:, None], before.exponent[:, None])
         row = Wide(after.mantissa[None, :], after.exponent[None, :])
+        mass = Wide(jnp.where(here, mass.mantissa, 1), mass.exponent)  # blocks are filled up with zeros
         return jnp.where(here, share(times(column, move, row), mass), 0)
 
     part = lambda x, steps: Wide(x.mantissa[steps], x.exponent[steps])
@@ -102,7 +103,11 @@ def _by_wide(chain: Chain, parallel: bool) -> Beliefs:
         pairs = jax.vmap(joint)(befores, afters, masses, moves, within)
     else:  # one block of steps at a time: memory stays O(t k)
         each = jax.vmap(joint, (0, 0, 0, None, 0))
-        add = lambda steps, here: jnp.sum(each(*steps, moves, here > 0), axis=0)
+
+        def add(steps, here):
+            before, after, mass = steps
+            return jnp.sum(each(before, after, mass, moves, here > 0), axis=0)
+
         weights = within.astype(single.dtype)
         none = jnp.zeros_like(chain.log_transition)
         pairs = pooled(add, (befores, afters, masses), weights, _BLOCK) if len(within) else none
