@@ -36,6 +36,19 @@ def as_float(x: Any, name: str = "array") -> Any:
     return x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(jnp.result_type(float))
 
 
+def from_list(x: list, name: str = "array") -> Array:
+    """A list of numbers, of lists or of arrays as one array; float64 arrays in it are not narrowed."""
+    for part in x:
+        check_not_narrowed(name, part)
+    try:
+        return jnp.asarray(np.asarray(x) if is_concrete(x) else x)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{name} is a list that makes no array of numbers; sequences of unequal length become (xs, lengths) by "
+            "pml.sequences.pad_sequences."
+        ) from error
+
+
 def common_dtype(**arrays: Any) -> tuple[Any, ...]:
     """Arguments as floating arrays of one dtype: Python numbers take that of the arrays."""
     converted = [as_float(value, name) for name, value in arrays.items()]
@@ -86,7 +99,8 @@ def check_simplex(name: str, x: Any) -> None:
     if is_concrete(x):
         total = np.asarray(x).sum(-1)
         if not np.allclose(total, 1, atol=1e-3 if np.asarray(x).dtype == np.float32 else 1e-6):
-            raise ValueError(f"{name} must sum to one; the sum is {np.ravel(total)[0]:.6g}.")
+            worst = np.ravel(total)[np.argmax(np.abs(np.ravel(total) - 1))]
+            raise ValueError(f"{name} must sum to one; the sum is {worst:.6g}.")
 
 
 def check_positive_definite(name: str, x: Any) -> None:
@@ -166,14 +180,16 @@ def as_weights(weights: Any, num_units: int, dtype: Any, *, some: bool = True) -
 
 
 def as_data(data: Any) -> Any:
-    """Arrays of a data tree as JAX arrays; float64 is refused when it would be narrowed."""
+    """Arrays of a data tree as JAX arrays, a list as one of them; float64 is refused when it would be narrowed."""
 
     def convert(leaf):
+        if isinstance(leaf, list):
+            return from_list(leaf, "data")
         if isinstance(leaf, np.ndarray) and np.issubdtype(leaf.dtype, np.floating):
             return as_float(leaf, "data")
         return jnp.asarray(leaf)
 
-    converted = jax.tree_util.tree_map(convert, data)
+    converted = jax.tree_util.tree_map(convert, data, is_leaf=lambda leaf: isinstance(leaf, list))
     check_units(converted)
     for leaf in jax.tree_util.tree_leaves(converted):
         check_finite("data", leaf)

@@ -149,7 +149,8 @@ def test_a_file_and_back(tmp_path):
     (tmp_path / "bad.arpa").write_text("hello")
     with pytest.raises(ValueError, match="ARPA"):
         read_arpa(tmp_path / "bad.arpa")
-    (tmp_path / "bad.arpa").write_text("\\1-grams:\n-1\ta\n\n\\2-grams:\n-1\ta b\n")
+    head = "\\data\\\nngram 1=1\nngram 2=1\n\n"
+    (tmp_path / "bad.arpa").write_text(head + "\\1-grams:\n-1\ta\n\n\\2-grams:\n-1\ta b\n\n\\end\\\n")
     with pytest.raises(ValueError, match="'b'"):
         read_arpa(tmp_path / "bad.arpa")
     with pytest.raises(ValueError, match="2 words"):
@@ -199,3 +200,48 @@ def test_bad_arguments_are_named():
         lm.generate(jr.key(0), 3, top_k=9)
     closed = pml.sequences.NGram.from_tokens([[0, 1]], 2, 3)
     assert closed.log_prob([0, 5]) == -jnp.inf
+
+
+def test_batches_of_sequences_and_contexts():
+    lm, text = NGram.from_tokens(_text(), 3, 6), [[0, 1, 2, 2], [1], [], [5, 4]]
+    np.testing.assert_allclose(lm.log_prob(text), [lm.log_prob(s) for s in text], rtol=1e-12)
+    np.testing.assert_allclose(lm.next_probs(text), [lm.next_probs(s) for s in text], rtol=1e-12)
+    square = jnp.array([[0, 1, 2], [3, 4, 5]])
+    np.testing.assert_allclose(lm.log_prob(square), [lm.log_prob(s) for s in square], rtol=1e-12)
+    np.testing.assert_allclose(lm.log_prob(square, jnp.array([3, 1]))[1], lm.log_prob([3]), rtol=1e-12)
+    np.testing.assert_allclose(lm.next_probs(square), [lm.next_probs(s) for s in square], rtol=1e-12)
+    assert lm.perplexity(square) == lm.perplexity(square.tolist())
+    stream = NGram.from_tokens(np.array([0, 1, 2] * 9), 3, 3)
+    np.testing.assert_allclose(stream.next_probs([[0], [1, 2], []]), [stream.next_probs(s) for s in ([0], [1, 2], [])])
+
+
+def test_only_whole_numbers_are_tokens():
+    lm = NGram.from_tokens(_text(), 3, 6)
+    asks = (lm.log_prob, lm.next_probs, lm.perplexity, lambda t: lm.generate(jr.key(0), 3, context=t))
+    for ask in asks:
+        for wrong in ([1.7, 2.2], ["a", "b"], "a b"):
+            with pytest.raises(ValueError, match="whole numbers"):
+                ask(wrong)
+    with pytest.raises(ValueError, match="whole numbers"):
+        lm.perplexity([[1.7, 2.2]])
+    with pytest.raises(ValueError, match=r"outside 0\.\.5"):
+        lm.generate(jr.key(0), 3, context=[99])
+    with pytest.raises(ValueError, match="empty"):
+        lm.perplexity([])
+
+
+def test_words_and_files_that_cannot_be_read_back(tmp_path):
+    lm, path = NGram.from_tokens([[0, 1], [1, 1, 0]], 2, 2), tmp_path / "lm.arpa"
+    for words in (["a b", "c"], ["<s>", "c"], ["", "c"], ["c", "c"]):
+        with pytest.raises(ValueError, match="vocabulary has the"):
+            write_arpa(lm, path, words)
+    write_arpa(lm, path)
+    text = path.read_text()
+    for cut in (len(text) // 2, len(text) - 7):
+        path.write_text(text[:cut])
+        with pytest.raises(ValueError, match=r"cut|not an n-gram line"):
+            read_arpa(path)
+    lines = text.splitlines(keepends=True)
+    path.write_text("".join(lines[:-3] + lines[-2:]))  # without the last n-gram
+    with pytest.raises(ValueError, match="counts of n-grams"):
+        read_arpa(path)

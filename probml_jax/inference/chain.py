@@ -7,39 +7,45 @@ Every function takes `log_initial (k,)`, `log_transition (k, k)` or one matrix p
 A step with `mask = False` has no evidence, and steps after the last `True` do not exist: padding changes nothing, its
 marginals are zero and its states -1. A batch of chains is `vmap`.
 
+What no path can explain has log-partition `-inf`, marginals of zero and states of -1. A NaN among the potentials is an
+error made before: it comes out as NaN (the filter's from there on), and as states of -1.
+
 Sequential scans by default; `parallel=True` uses associative scans of depth $O(\log t)$ at $k$ times the work, for
 accelerators. Cost, where nothing else is said: $O(t k^2)$ time, $O(t k)$ memory.
 Reference: Murphy (2012), section 17.4; Särkkä and García-Fernández (2021) for the parallel form.
 """
 
 import functools
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Shaped
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, Shaped
 
 from .._special import logsumexp, xlogy
 from .._typing import PRNGKey, Scalar
+from .._validate import check
 from .blocks import pooled
 from .messages import (
     Chain,
     Scaled,
     ScaledMessages,
+    as_potentials,
     choose,
     filtered,
-    log_messages,
     log_total,
     make_chain,
     scaled_future,
     single_marginals,
+    wide_messages,
 )
 from .paths import k_best as k_best
 from .paths import path_score
 from .paths import sample as sample
 from .paths import viterbi as viterbi
 from .semiring import LOG
+from .wide import Wide, from_log, power_of_two, times, total
 
 _HIGHEST = jax.lax.Precision.HIGHEST
 _BLOCK = 1024
@@ -73,50 +79,55 @@ def _by_probabilities(scaled: Scaled, forward: ScaledMessages) -> Beliefs:
     return Beliefs(log_partition, single, pairs)
 
 
-def _by_logs(chain: Chain, parallel: bool) -> Beliefs:
-    _, forward, log_partition = log_messages(LOG, chain, parallel)
-    future = log_messages(LOG, chain, parallel, backward=True)
-    f, after, g = forward[:, 0], future.incoming[:, 0], future.values[:, 0]
-    product = f + after
-    mass = logsumexp(product, axis=1)
-    possible = (mass > -jnp.inf) & chain.exists
-    mass = jnp.where(possible, mass, 0)
-    single = jnp.where(possible[:, None], jnp.exp(product - mass[:, None]), 0)
+def _by_wide(chain: Chain, parallel: bool) -> Beliefs:
+    _, f, log_partition = wide_messages(chain, parallel)
+    after, g, _ = wide_messages(chain, parallel, backward=True)
+    product = times(f, after)
+    mass = total(product, axis=1)
+    possible = (mass.mantissa > 0) & chain.exists
+    mass = Wide(jnp.where(possible, mass.mantissa, 1), mass.exponent)
+    share = lambda x, mass: x.mantissa * power_of_two(x.exponent - mass.exponent) / mass.mantissa
+    single = jnp.where(possible[:, None], share(product, jax.tree_util.tree_map(lambda a: a[:, None], mass)), 0)
     within = possible[:-1] & chain.exists[1:]
+    moves = from_log(chain.log_transition)
 
     def joint(before, after, mass, move, here):
-        return jnp.where(here, jnp.exp(jnp.where(here, before[:, None] + move + after[None, :] - mass, 0)), 0)
+        column = Wide(before.mantissa[:, None], before.exponent[:, None])
+        row = Wide(after.mantissa[None, :], after.exponent[None, :])
+        mass = Wide(jnp.where(here, mass.mantissa, 1), mass.exponent)  # blocks are filled up with zeros
+        return jnp.where(here, share(times(column, move, row), mass), 0)
 
+    part = lambda x, steps: Wide(x.mantissa[steps], x.exponent[steps])
+    befores, afters, masses = part(f, slice(-1)), part(g, slice(1, None)), part(mass, slice(-1))
     if chain.varies:
-        pairs = jax.vmap(joint)(f[:-1], g[1:], mass[:-1], chain.log_transition, within)
+        pairs = jax.vmap(joint)(befores, afters, masses, moves, within)
     else:  # one block of steps at a time: memory stays O(t k)
         each = jax.vmap(joint, (0, 0, 0, None, 0))
 
         def add(steps, here):
             before, after, mass = steps
-            return jnp.sum(each(before, after, mass, chain.log_transition, here > 0), axis=0)
+            return jnp.sum(each(before, after, mass, moves, here > 0), axis=0)
 
-        pairs = (
-            pooled(add, (f[:-1], g[1:], mass[:-1]), within.astype(f.dtype), _BLOCK)
-            if len(within)
-            else jnp.zeros_like(chain.log_transition)
-        )
+        weights = within.astype(single.dtype)
+        none = jnp.zeros_like(chain.log_transition)
+        pairs = pooled(add, (befores, afters, masses), weights, _BLOCK) if len(within) else none
     return Beliefs(log_partition, single, pairs)
 
 
 def _beliefs(chain: Chain, parallel: bool) -> Beliefs:
-    return _possible(choose(chain, parallel, _by_probabilities, lambda chain: _by_logs(chain, parallel)))
+    return _possible(choose(chain, parallel, _by_probabilities, lambda chain: _by_wide(chain, parallel)))
 
 
-def log_beliefs(chain: Chain) -> Beliefs:
-    """Beliefs by way of log space, which is slow and always exact."""
-    return _possible(_by_logs(chain, False))
+def wide_beliefs(chain: Chain) -> Beliefs:
+    """Beliefs by numbers with exponents of their own, which is slower and always exact."""
+    return _possible(_by_wide(chain, False))
 
 
 def _possible(result: Beliefs) -> Beliefs:
-    """An impossible chain has no posterior."""
+    """An impossible chain has no posterior; NaN stays NaN."""
     possible = result.log_partition > -jnp.inf
-    keep = lambda a: jnp.where(possible, a, 0)
+    nothing = jnp.where(jnp.isnan(result.log_partition), jnp.nan, 0).astype(result.single.dtype)
+    keep = lambda a: jnp.where(possible, a, nothing)
     return Beliefs(result.log_partition, keep(result.single), keep(result.pairs))
 
 
@@ -143,16 +154,17 @@ def _(parallel, primals, tangents):
 
 
 def log_partition(
-    log_initial: Array,
-    log_transition: Array,
-    log_likelihood: Array,
-    mask: Array | None = None,
+    log_initial: ArrayLike,
+    log_transition: ArrayLike,
+    log_likelihood: ArrayLike,
+    mask: ArrayLike | None = None,
     parallel: bool = False,
 ) -> Scalar:
     r"""$\log \sum_z \tilde p(z)$: the log-likelihood of an HMM, the normalizer of a CRF.
 
     Value and gradient together cost about three times the value (Fisher's identity). An impossible chain gives
-    `-inf` with zero gradient. Exact in float32: probabilities where transitions are all possible, log space elsewhere.
+    `-inf` with zero gradient. Right in float32: by probabilities where these lose nothing, by numbers with exponents of
+    their own elsewhere.
 
     >>> half = jnp.log(jnp.array([0.5, 0.5]))
     >>> stay = jnp.log(jnp.array([[0.7, 0.3], [0.3, 0.7]]))
@@ -164,10 +176,10 @@ def log_partition(
 
 
 def beliefs(
-    log_initial: Array,
-    log_transition: Array,
-    log_likelihood: Array,
-    mask: Array | None = None,
+    log_initial: ArrayLike,
+    log_transition: ArrayLike,
+    log_likelihood: ArrayLike,
+    mask: ArrayLike | None = None,
     parallel: bool = False,
 ) -> Beliefs:
     """Log-partition, single marginals and expected transitions in one forward and one backward pass.
@@ -178,10 +190,10 @@ def beliefs(
 
 
 def marginals(
-    log_initial: Array,
-    log_transition: Array,
-    log_likelihood: Array,
-    mask: Array | None = None,
+    log_initial: ArrayLike,
+    log_transition: ArrayLike,
+    log_likelihood: ArrayLike,
+    mask: ArrayLike | None = None,
     parallel: bool = False,
 ) -> tuple[Float[Array, "t k"], Float[Array, "steps k k"]]:
     r"""Single $p(z_s)$ and two-slice marginals $p(z_s, z_{s+1})$; memory O(t k^2).
@@ -199,10 +211,10 @@ def marginals(
 
 
 def expected_counts(
-    log_initial: Array,
-    log_transition: Array,
-    log_likelihood: Array,
-    mask: Array | None = None,
+    log_initial: ArrayLike,
+    log_transition: ArrayLike,
+    log_likelihood: ArrayLike,
+    mask: ArrayLike | None = None,
     parallel: bool = False,
 ) -> tuple[Float[Array, "k"], Float[Array, "k k"], Float[Array, "k"]]:
     """Expected first state `(k,)`, number of transitions `(k, k)` and number of visits `(k,)` of the chain."""
@@ -211,10 +223,10 @@ def expected_counts(
 
 
 def filter(
-    log_initial: Array,
-    log_transition: Array,
-    log_likelihood: Array,
-    mask: Array | None = None,
+    log_initial: ArrayLike,
+    log_transition: ArrayLike,
+    log_likelihood: ArrayLike,
+    mask: ArrayLike | None = None,
     parallel: bool = False,
 ) -> Float[Array, "t k"]:
     r"""$p(z_s \mid$ evidence up to $s)$ at every step; zero where no step exists or nothing is possible."""
@@ -223,10 +235,10 @@ def filter(
 
 
 def smooth(
-    log_initial: Array,
-    log_transition: Array,
-    log_likelihood: Array,
-    mask: Array | None = None,
+    log_initial: ArrayLike,
+    log_transition: ArrayLike,
+    log_likelihood: ArrayLike,
+    mask: ArrayLike | None = None,
     parallel: bool = False,
 ) -> Float[Array, "t k"]:
     r"""$p(z_s \mid$ all evidence$)$ at every step; zero where no step exists or nothing is possible."""
@@ -234,10 +246,10 @@ def smooth(
 
 
 def entropy(
-    log_initial: Array,
-    log_transition: Array,
-    log_likelihood: Array,
-    mask: Array | None = None,
+    log_initial: ArrayLike,
+    log_transition: ArrayLike,
+    log_likelihood: ArrayLike,
+    mask: ArrayLike | None = None,
     parallel: bool = False,
 ) -> Scalar:
     r"""Entropy of the distribution over paths, $\sum_s H(z_{s+1} \mid z_s) + H(z_1)$, term by term.
@@ -246,40 +258,50 @@ def entropy(
     """
     single, pairs = marginals(log_initial, log_transition, log_likelihood, mask, parallel)
     conditional = pairs / jnp.where(single > 0, single, 1)[:-1, :, None]
-    return -jnp.sum(xlogy(single[0], single[0])) - jnp.sum(xlogy(pairs, conditional))
+    value = -jnp.sum(xlogy(single[0], single[0])) - jnp.sum(xlogy(pairs, conditional))
+    return jnp.where(jnp.isnan(single[0, 0]), jnp.nan, value)
 
 
-def kl(first: tuple[Array, ...], second: tuple[Array, ...], parallel: bool = False) -> Scalar:
+def kl(first: tuple[Any, ...], second: tuple[Any, ...], parallel: bool = False) -> Scalar:
     r"""$KL(p \| q)$ between the path distributions of two chains, each given as the arguments of `log_partition`.
 
-    Infinite when the first chain can take a path that the second forbids.
+    Infinite when the first chain can take a path that the second forbids; NaN when the first can take none. Both must
+    have the same steps: `ValueError`, or NaN in compiled code, when their masks end at different ones.
     """
     p = make_chain(*(*first, None)[:4])
     q = make_chain(*(*second, None)[:4])
+    if p.log_likelihood.shape != q.log_likelihood.shape:
+        sizes = p.log_likelihood.shape, q.log_likelihood.shape
+        raise ValueError(f"kl needs two chains over the same paths; theirs are of (t, k) = {sizes[0]} and {sizes[1]}.")
+    if p.varies != q.varies:
+        raise ValueError("kl needs two chains of the same kind: one matrix each, or one matrix per transition each.")
+    same = p.length == q.length
+    check(same, "kl needs two chains over the same paths; their masks end at different steps.")
     log_p, single, pairs = _beliefs(p, parallel)
     log_q = _log_partition(*q, parallel)
     ratio = lambda mass, a, b: jnp.sum(jnp.where(mass > 0, mass * (a - jnp.where(mass > 0, b, 0)), 0))
-    if p.varies != q.varies:
-        raise ValueError("kl needs two chains of the same kind: one matrix each, or one matrix per transition each.")
     gain = ratio(single[0], p.log_initial, q.log_initial) + ratio(pairs, p.log_transition, q.log_transition)
-    return gain + ratio(single, p.log_likelihood, q.log_likelihood) - log_p + log_q
+    gain = gain + ratio(single, p.log_likelihood, q.log_likelihood) - log_p
+    value = jnp.where(log_q == -jnp.inf, jnp.inf, gain + log_q)
+    return jnp.where(same & (log_p > -jnp.inf), value, jnp.nan)
 
 
-def predict(belief: Float[Array, "k"], log_transition: Array, steps: int) -> Float[Array, "steps k"]:
+def predict(belief: ArrayLike | Sequence[float], log_transition: ArrayLike, steps: int) -> Float[Array, "steps k"]:
     r"""$p(z_{s+1}), \dots, p(z_{s+h})$ from the belief $p(z_s)$; a matrix per step `(steps, k, k)` is allowed.
 
     The first row is one step after the belief. Transitions must be normalized.
     """
     if steps < 1:
         raise ValueError(f"steps must be at least 1; got {steps}.")
-    if log_transition.ndim == 3 and log_transition.shape[0] != steps:
-        raise ValueError(f"log_transition has {log_transition.shape[0]} matrices for {steps} steps.")
+    start, moves = as_potentials(belief=belief, log_transition=log_transition)
+    if moves.ndim == 3 and moves.shape[0] != steps:
+        raise ValueError(f"log_transition has {moves.shape[0]} matrices for {steps} steps.")
 
     def move(belief, matrix):
-        belief = belief @ jnp.exp(log_transition if matrix is None else matrix)
+        belief = belief @ jnp.exp(moves if matrix is None else matrix)
         return belief, belief
 
-    return jax.lax.scan(move, belief, log_transition if log_transition.ndim == 3 else None, length=steps)[1]
+    return jax.lax.scan(move, start, moves if moves.ndim == 3 else None, length=steps)[1]
 
 
 def step(
@@ -309,10 +331,10 @@ def autoregress(
 
 def path_log_score(
     path: Int[Array, "t"],
-    log_initial: Array,
-    log_transition: Array,
-    log_likelihood: Array,
-    mask: Array | None = None,
+    log_initial: ArrayLike,
+    log_transition: ArrayLike,
+    log_likelihood: ArrayLike,
+    mask: ArrayLike | None = None,
 ) -> Scalar:
     """Log of the product of one path's potentials; subtract `log_partition` for its log-probability."""
     return path_score(make_chain(log_initial, log_transition, log_likelihood, mask), path)

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from .._special import any_in_batch
 from .._typing import Scalar
-from .chain import log_beliefs
+from .chain import wide_beliefs
 from .messages import (
     Chain,
     Scaled,
@@ -76,9 +76,8 @@ def expectations(
     stretch of it and `collect(part, single)` whatever adds up, from the single marginals of its steps. `mask` as in
     `chain.log_partition`; `length` is that of a stretch (by default one that stays in cache).
 
-    Exactly what `chain.beliefs` and one `collect` of everything give; probabilities where they are exact, log space
-    where they are not. Cost: that of `beliefs`; memory for messages and potentials of the chain, and one stretch of all
-    else.
+    Exactly what `chain.beliefs` and one `collect` of everything give, and by the same means. Cost: that of `beliefs`;
+    memory for messages and potentials of the chain, and one stretch of all else.
     """
     t, k = mask.shape[0], log_initial.shape[0]
     length = length or stretch_length(t, k, log_initial.dtype.itemsize)
@@ -93,18 +92,18 @@ def expectations(
     possible = log_partition > -jnp.inf
     by_probabilities = lambda stretches: Expectations(log_partition, *way.backward(stretches, possible))
 
-    def by_logs(stretches):
+    def by_wide(stretches):
         # in stretches too, so that what a branch may need does not grow beyond what memory is kept for
         scores = jax.lax.scan(lambda _, part: (None, score(part)), None, stretches.steps)[1].reshape(-1, k)[:t]
         scores = jnp.where(mask[:, None], scores, 0)
-        found = log_beliefs(Chain(log_initial, log_transition, scores, present))
+        found = wide_beliefs(Chain(log_initial, log_transition, scores, present))
         single = _in_stretches(found.single, count, length)
         add = lambda total, given: (jax.tree_util.tree_map(jnp.add, total, collect(*given)), None)
         first = jax.tree_util.tree_map(lambda a: a[0], (stretches.steps, single))
         collected = jax.lax.scan(add, _nothing(collect, *first), (stretches.steps, single))[0]
         return Expectations(found.log_partition, found.single[0], found.pairs, collected)
 
-    return jax.lax.cond(any_in_batch(lost), by_logs, by_probabilities, stretches)
+    return jax.lax.cond(any_in_batch(lost), by_wide, by_probabilities, stretches)
 
 
 def _in_stretches(a: Array, count: int, length: int) -> Array:

@@ -1,14 +1,16 @@
 """The messages of a chain of discrete states: one recursion in any semiring, in sequence or in parallel."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from .._special import any_in_batch, safe_log
 from .._typing import Flag, Scalar
+from .._validate import check_not_narrowed
 from .semiring import LOG, Semiring
+from .wide import Wide, from_log, to_log, wide_sweep
 
 
 class Chain(NamedTuple):
@@ -30,9 +32,12 @@ class Chain(NamedTuple):
         return jnp.sum(self.exists)
 
 
-def make_chain(log_initial: Array, log_transition: Array, log_likelihood: Array, mask: Array | None) -> Chain:
+def make_chain(
+    log_initial: ArrayLike, log_transition: ArrayLike, log_likelihood: ArrayLike, mask: ArrayLike | None
+) -> Chain:
     """Checks shapes; works out which steps exist and which have evidence."""
-    log_initial, log_transition, log_likelihood = map(jnp.asarray, (log_initial, log_transition, log_likelihood))
+    given = {"log_initial": log_initial, "log_transition": log_transition, "log_likelihood": log_likelihood}
+    log_initial, log_transition, log_likelihood = as_potentials(**given)
     if log_likelihood.ndim != 2 or 0 in log_likelihood.shape:
         raise ValueError(f"log_likelihood has shape {log_likelihood.shape}; wanted (t, k) with t, k > 0.")
     t, k = log_likelihood.shape
@@ -50,6 +55,16 @@ def make_chain(log_initial: Array, log_transition: Array, log_likelihood: Array,
         raise ValueError(f"mask has shape {mask.shape}; log_likelihood of {t} steps wants ({t},).")
     mask = mask.astype(bool)
     return Chain(log_initial, log_transition, jnp.where(mask[:, None], log_likelihood, 0), until_last(mask))
+
+
+def as_potentials(**given: Any) -> list[Array]:
+    """Arrays of one floating dtype: whole numbers and lists take that of the others, float64 is not narrowed."""
+    for name, a in given.items():
+        check_not_narrowed(name, a)
+    arrays = [jnp.asarray(a) for a in given.values()]
+    dtype = jnp.result_type(*arrays)
+    dtype = dtype if jnp.issubdtype(dtype, jnp.floating) else jnp.result_type(float)
+    return [a.astype(dtype) for a in arrays]
 
 
 def until_last(mask: Bool[Array, "t"]) -> Bool[Array, "t"]:
@@ -167,6 +182,25 @@ def log_messages(ring: Semiring, chain: Chain, parallel: bool, backward: bool = 
     return run(ring, start, chain.log_transition, chain.log_likelihood, chain.exists, backward)
 
 
+class WideMessages(NamedTuple):
+    """As `Messages`, as numbers whose exponents have no bounds."""
+
+    incoming: Wide
+    values: Wide
+    log_total: Scalar
+
+
+def wide_messages(chain: Chain, parallel: bool, backward: bool = False) -> WideMessages:
+    """Messages that are exact whatever the potentials; the initial one belongs to the forward ones."""
+    if parallel:
+        incoming, values, log_total = log_messages(LOG, chain, parallel, backward)
+        return WideMessages(from_log(incoming[:, 0]), from_log(values[:, 0]), log_total)
+    start = jnp.zeros_like(chain.log_initial) if backward else chain.log_initial
+    found = wide_sweep(start, chain.log_transition, chain.log_likelihood, chain.exists, backward)
+    incoming, values, log_totals = found
+    return WideMessages(incoming, values, pairwise_sum(jnp.where(chain.exists, log_totals, 0)))
+
+
 # ------------------------------------------------------------------ scaled probabilities, where they are exact
 
 
@@ -180,6 +214,8 @@ def mixes(log_transition: Float[Array, "*steps k k"]) -> Flag:
     it does not hold, `underflows` looks at what happened.
     """
     matrix = jax.lax.stop_gradient(log_transition)
+    if matrix.size == 0:  # one step: nothing moves
+        return jnp.array(True)
     highest = jnp.max(matrix)
     enterable = jnp.max(matrix, axis=-2, keepdims=True) > -jnp.inf
     lowest = jnp.min(jnp.where(enterable, matrix, highest))
@@ -240,7 +276,8 @@ def forward_pass(scaled: Scaled, start: tuple[Array, Array]) -> tuple[ScaledMess
     """
     varying = scaled.matrices.ndim == 3
     # the matrix that leads out of each step; out of the last, nothing does
-    out_of = jnp.concatenate([scaled.matrices, jnp.zeros_like(scaled.matrices[:1])]) if varying else None
+    nothing = jnp.zeros_like(scaled.matrices, shape=(1, *scaled.matrices.shape[1:]))
+    out_of = jnp.concatenate([scaled.matrices, nothing]) if varying else None
 
     def advance(carry, inputs):
         incoming, inverse = carry
@@ -284,7 +321,7 @@ def scaled_future(
     bound = jnp.finfo(totals.dtype).eps / (8 * jnp.finfo(totals.dtype).tiny)
     varying = scaled.matrices.ndim == 3
     back = jnp.swapaxes(scaled.matrices, -1, -2)
-    into = jnp.concatenate([jnp.zeros_like(back[:1]), back]) if varying else None
+    into = jnp.concatenate([jnp.zeros_like(back, shape=(1, *back.shape[1:])), back]) if varying else None
 
     def advance(after, inputs):
         seen, here, matrix = inputs
@@ -305,35 +342,36 @@ def single_marginals(
     return product * inverse[:, None], inverse
 
 
-def choose(chain: Chain, parallel: bool, by_probabilities, by_logs):
-    """`by_probabilities(scaled, forward)` where that is exact for the whole batch, `by_logs(chain)` otherwise."""
+def choose(chain: Chain, parallel: bool, by_probabilities, by_wide):
+    """`by_probabilities(scaled, forward)` where that is exact for the whole batch, `by_wide(chain)` otherwise."""
     if parallel:
-        return by_logs(chain)
+        return by_wide(chain)
     scaled = scale(chain)
     forward = scaled_messages(scaled)
     never = lambda chain, forward: jnp.array(False)
     fixed = jax.lax.stop_gradient((chain, forward))
     lost = jax.lax.cond(any_in_batch(~mixes(chain.log_transition)), underflows, never, *fixed)
-    use_logs = lambda chain, scaled, forward: by_logs(chain)
+    use_wide = lambda chain, scaled, forward: by_wide(chain)
     use_probabilities = lambda chain, scaled, forward: by_probabilities(scaled, forward)
-    return jax.lax.cond(any_in_batch(lost), use_logs, use_probabilities, chain, scaled, forward)
+    return jax.lax.cond(any_in_batch(lost), use_wide, use_probabilities, chain, scaled, forward)
 
 
 def filtered(chain: Chain, parallel: bool) -> tuple[Float[Array, "t k"], Scalar]:
     r"""$\log p(z_s \mid$ evidence up to $s)$ and the log-partition function."""
 
-    def by_logs(chain):
-        _, values, log_total = log_messages(LOG, chain, parallel)
-        return values[:, 0], log_total
+    def by_wide(chain):
+        _, values, log_total = wide_messages(chain, parallel)
+        return to_log(values), log_total
 
     def by_probabilities(_, forward):
         own = safe_log(forward.totals)
-        return safe_log(forward.values) - jnp.where(own == -jnp.inf, 0, own)[:, None], forward.log_total
+        beliefs = safe_log(forward.values) - jnp.where(own == -jnp.inf, 0, own)[:, None]
+        return jnp.where(jnp.isnan(forward.totals)[:, None], jnp.nan, beliefs), forward.log_total
 
-    return choose(chain, parallel, by_probabilities, by_logs)
+    return choose(chain, parallel, by_probabilities, by_wide)
 
 
 def log_total(chain: Chain, parallel: bool) -> Scalar:
     """The log-partition function alone."""
-    by_logs = lambda chain: log_messages(LOG, chain, parallel).log_total
-    return choose(chain, parallel, lambda _, forward: forward.log_total, by_logs)
+    by_wide = lambda chain: wide_messages(chain, parallel).log_total
+    return choose(chain, parallel, lambda _, forward: forward.log_total, by_wide)

@@ -7,9 +7,9 @@ lookup, so a way back is a composition of maps from states to states: a reverse 
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, ArrayLike, Float, Int
 
-from .._typing import PRNGKey, Scalar
+from .._typing import Flag, PRNGKey, Scalar
 from .messages import Chain, filtered, log_messages, make_chain, pairwise_sum
 from .semiring import MAX, top
 
@@ -64,15 +64,16 @@ def path_score(chain: Chain, path: Int[Array, "t"]) -> Scalar:
 
 
 def viterbi(
-    log_initial: Array,
-    log_transition: Array,
-    log_likelihood: Array,
-    mask: Array | None = None,
+    log_initial: ArrayLike,
+    log_transition: ArrayLike,
+    log_likelihood: ArrayLike,
+    mask: ArrayLike | None = None,
     parallel: bool = False,
 ) -> tuple[Int[Array, "t"], Scalar]:
     r"""The most probable path $\arg\max_z \log \tilde p(z)$ and its score.
 
-    A chain without any possible path gives score `-inf` and a path of -1. Ties go to the lower state.
+    A chain without any possible path gives score `-inf` and a path of -1, one with a NaN potential NaN and -1. Ties go
+    to the lower state.
     Reference: Murphy (2012), section 17.4.4.
 
     >>> half = jnp.log(jnp.array([0.5, 0.5]))
@@ -83,22 +84,28 @@ def viterbi(
     ([0, 0, 1, 0, 0], -4.459)
     """
     chain = make_chain(log_initial, log_transition, log_likelihood, mask)
-    path = _trace(chain, log_messages(MAX, chain, parallel).values[:, 0], parallel)
-    score = path_score(chain, path)
+    values = log_messages(MAX, chain, parallel).values
+    path = _trace(chain, values[:, 0], parallel)
+    score = jnp.where(_is_broken(chain, values), jnp.nan, path_score(chain, path))
     return jnp.where(score > -jnp.inf, path, -1), score
+
+
+def _is_broken(chain: Chain, values: Float[Array, "t r k"]) -> Flag:
+    """Whether some potential is NaN: every message after it is, for their normalizers are, and so the last one."""
+    return jnp.any(jnp.isnan(values[jnp.maximum(chain.length - 1, 0)])) & (chain.length > 0)
 
 
 def sample(
     key: PRNGKey,
-    log_initial: Array,
-    log_transition: Array,
-    log_likelihood: Array,
-    mask: Array | None = None,
+    log_initial: ArrayLike,
+    log_transition: ArrayLike,
+    log_likelihood: ArrayLike,
+    mask: ArrayLike | None = None,
     parallel: bool = False,
 ) -> Int[Array, "t"]:
     """A path drawn from the chain's distribution: filter forward, sample backward. Many paths: `vmap` over keys.
 
-    A chain without any possible path gives -1 everywhere.
+    A chain without any possible path, or with a NaN potential, gives -1 everywhere.
     """
     chain = make_chain(log_initial, log_transition, log_likelihood, mask)
     beliefs, log_total = filtered(chain, parallel)
@@ -107,18 +114,18 @@ def sample(
 
 
 def k_best(
-    log_initial: Array,
-    log_transition: Array,
-    log_likelihood: Array,
-    mask: Array | None = None,
+    log_initial: ArrayLike,
+    log_transition: ArrayLike,
+    log_likelihood: ArrayLike,
+    mask: ArrayLike | None = None,
     parallel: bool = False,
     *,
     k: int,
 ) -> tuple[Int[Array, "paths t"], Float[Array, "paths"]]:
     """The k most probable paths, best first, and their scores.
 
-    Where fewer paths are possible the rest is -1 with score `-inf`. Cost: O(t s^2 k) time and O(t s k) memory for s
-    states.
+    Where fewer paths are possible the rest is -1 with score `-inf`; with a NaN potential all is -1 with NaN.
+    Cost: O(t s^2 k) time and O(t s k) memory for s states.
     """
     if k < 1:
         raise ValueError(f"k must be at least 1; got {k}.")
@@ -137,8 +144,9 @@ def k_best(
     paths = jnp.where(chain.exists[None], paths, -1)
     scores = jax.vmap(lambda path: path_score(chain, path))(paths)
     possible = jax.vmap(jnp.max)(_final_scores(values, chain, k)) > -jnp.inf
-    possible = possible & ((jnp.arange(k) == 0) | (chain.length > 0))  # an empty chain has one path
+    possible = jnp.where(chain.length > 0, possible, jnp.arange(k) == 0)  # an empty chain has one path
     scores = jnp.where(possible, scores, -jnp.inf)
+    scores = jnp.where(_is_broken(chain, values), jnp.nan, scores)
     order = jnp.argsort(-scores, stable=True)
     scores = scores[order]
     return jnp.where((scores > -jnp.inf)[:, None], paths[order], -1), scores

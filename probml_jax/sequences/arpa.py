@@ -12,10 +12,13 @@ from .vocabulary import Vocabulary
 
 _LOG10 = float(np.log(10))
 _NEVER = -99.0  # what the format writes for log10 of zero
+_SPECIAL = ("<unk>", "<s>", "</s>")
 
 
 def write_arpa(lm: NGram, path: str | os.PathLike, vocabulary: Vocabulary | Sequence[str] | None = None) -> None:
     """Writes a model for other tools; tokens are called by their words, or by their numbers without a vocabulary.
+
+    `ValueError` for words that the format cannot hold: empty, with white space, reserved (`<s>`) or twice the same.
 
     >>> import tempfile, probml_jax as pml
     >>> lm = pml.sequences.NGram.from_tokens([[0, 1], [1, 1, 0]], order=2, vocab_size=2, smoothing="add_k", k=0.5)
@@ -50,6 +53,13 @@ def _names(lm: NGram, vocabulary: Vocabulary | Sequence[str] | None) -> np.ndarr
     words = [str(i) for i in range(lm.vocab_size)] if words is None else list(words)
     if len(words) != lm.vocab_size:
         raise ValueError(f"vocabulary has {len(words)} words; the model has {lm.vocab_size} tokens.")
+    for word in words:
+        if word.split() != [word] or word in _SPECIAL:
+            raise ValueError(
+                f"vocabulary has the word {word!r}; a file has no white space in words, and {_SPECIAL} are its own."
+            )
+    if len(set(words)) < len(words):
+        raise ValueError("vocabulary has the same word twice.")
     special = ["<unk>"] * lm.open_vocabulary + ["</s>", "<s>"] * lm.boundaries
     return np.array(words + special, dtype=object)
 
@@ -57,7 +67,7 @@ def _names(lm: NGram, vocabulary: Vocabulary | Sequence[str] | None) -> np.ndarr
 def read_arpa(path: str | os.PathLike, dtype=None) -> tuple[NGram, Vocabulary]:
     """A model and its vocabulary from an ARPA file, ours or another tool's.
 
-    `ValueError` names the line that is not as the format wants it.
+    `ValueError` names the line that is not as the format wants it, or what is missing of a file that was cut.
 
     >>> import tempfile, probml_jax as pml
     >>> lm = pml.sequences.NGram.from_tokens([[0, 1], [1, 1, 0]], order=2, vocab_size=2, smoothing="add_k", k=0.5)
@@ -69,11 +79,10 @@ def read_arpa(path: str | os.PathLike, dtype=None) -> tuple[NGram, Vocabulary]:
     """
     sections = _sections(path)
     names = [words[0] for _, words, _ in sections[0]]
-    special = {"<unk>", "<s>", "</s>"}
     has_unknown, has_end, has_start = (w in names for w in ("<unk>", "</s>", "<s>"))
     if has_end != has_start:
         raise ValueError(f"{path}: only one of <s> and </s> is among the 1-grams.")
-    plain = [w for w in names if w not in special]
+    plain = [w for w in names if w not in _SPECIAL]
     order = plain + ["<unk>"] * has_unknown + ["</s>", "<s>"] * has_start
     index = {word: i for i, word in enumerate(order)}
     counted, probs, backoffs = [], [], []
@@ -89,11 +98,18 @@ def read_arpa(path: str | os.PathLike, dtype=None) -> tuple[NGram, Vocabulary]:
 
 
 def _sections(path) -> list[list[tuple[float, list[str], float]]]:
-    sections, place = [], None
+    sections, place, counts, ended = [], None, {}, False
     with open(path, encoding="utf-8") as file:
         for number, line in enumerate(file, 1):
             line = line.strip()
-            if not line or line.startswith("ngram ") or line in ("\\data\\", "\\end\\"):
+            if not line or line == "\\data\\":
+                continue
+            if line == "\\end\\":
+                ended = True
+                break
+            if place is None and line.startswith("ngram "):
+                order, _, count = line[6:].partition("=")
+                counts[order.strip()] = count.strip()
                 continue
             if line.startswith("\\") and line.endswith("-grams:"):
                 place = int(line[1:-7])
@@ -112,6 +128,11 @@ def _sections(path) -> list[list[tuple[float, list[str], float]]]:
                 raise ValueError(f"{path}, line {number}: {len(words)} words in the section of {place}-grams.")
     if not sections:
         raise ValueError(f"{path}: no \\1-grams: section; this is not an ARPA file.")
+    if not ended:
+        raise ValueError(f"{path}: no \\end\\; the file has been cut.")
+    found = {str(n): str(len(rows)) for n, rows in enumerate(sections, 1)}
+    if found != counts:
+        raise ValueError(f"{path}: counts of n-grams are {found}; its head says {counts}.")
     return sections
 
 

@@ -12,11 +12,11 @@ from .. import conjugate
 from .._estimate import MAP, ML, AbstractEstimate, Bayes, Nested
 from .._stack import AbstractStack, Stacked
 from .._typing import PRNGKey
-from .._validate import as_data, check_labels, check_rank, is_concrete
+from .._validate import as_data, check, check_labels, check_rank, is_concrete
 from ..distributions import Categorical, LinearGaussian
 from ..mixtures.build import bernoulli_mixture, gaussian_mixture, poisson_mixture
 from ..mixtures.mixture import Mixture
-from .data import as_sequences, check_lengths, exists, lagged
+from .data import as_sequences, check_lengths, check_steps, exists, lagged, seen
 from .hmm import HMM
 
 
@@ -26,11 +26,14 @@ def _prepare(data: Any, rank: int, wanted: str, num_states: int) -> tuple[Array,
     check_rank("xs", many.xs, rank, wanted)
     if num_states < 1:
         raise ValueError(f"num_states must be at least 1; got {num_states}.")
-    n, t = many.xs.shape[:2]
+    n, t = many.xs.shape[0], check_steps(many.xs, 1)
     check_lengths(many.lengths, n, t)
-    if many.lengths is None:
-        return many.xs, jnp.ones((n, t), bool)
-    return many.xs, jax.vmap(lambda length: exists(length, t))(many.lengths)
+    here = jnp.ones((n, t), bool)
+    if many.lengths is not None:
+        here = jax.vmap(lambda length: exists(length, t))(many.lengths)
+    known = jax.vmap(lambda x: seen(x, whole=False))(many.xs)
+    check(jnp.any(known & here), "xs has no observed entry: there is nothing to start from.")
+    return many.xs, here
 
 
 def _flat(xs: Array, here: Array) -> tuple[Array, Array]:

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from .._buckets import Buckets, bucketed
-from .._validate import as_float, is_concrete
+from .._validate import as_float, check_not_narrowed, check_shape, from_list, is_concrete
 
 
 class Sequences(NamedTuple):
@@ -28,16 +28,46 @@ class Sequences(NamedTuple):
 
 
 def as_sequences(data: Any, batched: bool) -> Sequences:
-    """Any accepted form of data as `Sequences`; a tuple is `(xs, lengths[, states])` if its second part is lengths."""
-    if isinstance(data, Sequences):
-        return data
+    """Any accepted form of data as `Sequences` of arrays; a tuple is `(xs, lengths[, states])` if its second part has
+    one number for every sequence."""
     rank = 1 if batched else 0
-    if isinstance(data, tuple) and len(data) in (2, 3):
-        second = data[1]
-        whole = not isinstance(second, tuple) and jnp.issubdtype(jnp.result_type(second), jnp.integer)
-        if whole and jnp.ndim(second) == rank:
-            return Sequences(data[0], jnp.asarray(second), *data[2:])
-    return Sequences(data)
+    if isinstance(data, Sequences):
+        parts = data
+    elif isinstance(data, tuple) and len(data) in (2, 3) and _is_lengths(data[1], rank):
+        parts = Sequences(*data)
+    else:
+        parts = Sequences(data)
+    states = None if parts.states is None else _as_arrays(parts.states, "states")
+    return Sequences(_as_arrays(parts.xs, "xs"), _as_lengths(parts.lengths), states)
+
+
+def _is_lengths(second: Any, rank: int) -> bool:
+    """Whether the second part of a tuple is lengths: there is one number for every sequence."""
+    if second is None or isinstance(second, tuple):
+        return False
+    return np.ndim(from_list(second, "xs") if isinstance(second, list) else second) == rank
+
+
+def _as_lengths(lengths: Any) -> Int[Array, "*n"] | None:
+    if lengths is None:
+        return None
+    lengths = from_list(lengths, "lengths") if isinstance(lengths, list) else lengths
+    dtype = jnp.result_type(lengths)
+    if not jnp.issubdtype(dtype, jnp.integer):
+        raise ValueError(f"lengths must be whole numbers; got {dtype}.")
+    return jnp.asarray(lengths, jnp.int32)
+
+
+def _as_arrays(xs: PyTree, name: str) -> PyTree:
+    """A tree of arrays, lists among them read as such; float64 is not narrowed."""
+
+    def convert(a):
+        if isinstance(a, list):
+            return from_list(a, name)
+        check_not_narrowed(name, a)
+        return jnp.asarray(a)
+
+    return jax.tree_util.tree_map(convert, xs, is_leaf=lambda a: isinstance(a, list))
 
 
 def num_steps(xs: PyTree, axis: int) -> int:
@@ -86,12 +116,41 @@ def check_lengths(lengths: Any, n: int, t: int) -> None:
         return
     if jnp.shape(lengths) != (n,):
         raise ValueError(f"lengths has shape {jnp.shape(lengths)}; {n} sequences want ({n},).")
+    _check_range(lengths, t)
+
+
+def _check_range(lengths: Any, t: int) -> None:
     if is_concrete(lengths):
         values = np.asarray(lengths)
         if values.max(initial=0) > t:
             raise ValueError(f"lengths holds {values.max()}, longer than the {t} steps of the array.")
         if values.min(initial=t) < 1:
             raise ValueError(f"lengths holds {values.min()}: a sequence needs at least one step.")
+
+
+def check_steps(xs: PyTree, axis: int) -> int:
+    """The number of steps; `ValueError` for none, or if the parts of the observations have different ones."""
+    leaves = jax.tree_util.tree_leaves(xs)
+    if not leaves or any(a.ndim <= axis for a in leaves):
+        wanted = "(n, t, ...): one sequence is xs[None]" if axis else "one sequence (t, ...)"
+        came = f"shape {tuple(leaves[0].shape)}" if leaves else "no arrays"
+        raise ValueError(f"xs has {came}; wanted {wanted}.")
+    steps = sorted({a.shape[axis] for a in leaves})
+    if len(steps) > 1:
+        raise ValueError(f"the parts of xs have different numbers of steps: {steps}.")
+    if steps == [0]:
+        raise ValueError("xs has no steps: a sequence needs at least one step.")
+    return steps[0]
+
+
+def check_sequence(one: Sequences) -> None:
+    """Raise `ValueError` for one sequence that is none: no steps, a length that is not in 1..t, states of another t."""
+    t = check_steps(one.xs, 0)
+    if one.lengths is not None:
+        check_shape("length", one.lengths, ())
+        _check_range(one.lengths, t)
+    if one.states is not None:
+        check_shape("states", one.states, (t,))
 
 
 def pad_sequences(sequences: Sequence[Any], *, length: int | None = None) -> tuple[Array, Int[Array, "n"]]:

@@ -9,7 +9,7 @@ import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from .._conditional import AbstractJointModel
-from .._estimate import ML, AbstractEstimate
+from .._estimate import ML, AbstractEstimate, Known
 from .._product import Product
 from .._special import pairwise_dot
 from .._stack import AbstractStack, Stacked
@@ -19,7 +19,10 @@ from ..distributions.categorical import Categorical
 from ..inference import chain
 from ..inference.expectations import Expectations, expectations, is_long
 from ..mixtures.mixture import Mixture
-from .data import Sequences, as_sequences, check_lengths, exists, keep, lagged, num_steps, seen
+from .data import Sequences, as_sequences, check_lengths, check_steps, exists, keep, lagged, num_steps, seen
+from .emissions import event_form, expected, filled, fitted
+from .labels import check_chain, check_rows, log_probs
+from .query import query
 
 
 class HMM(AbstractJointModel):
@@ -53,6 +56,8 @@ class HMM(AbstractJointModel):
         k = self.transition.size
         if self.emission.size != k:
             raise ValueError(f"emission has {self.emission.size} leaves for {k} states.")
+        check_chain(self.initial, self.transition)
+        check_rows("emission", self.emission)
         if self.allowed is not None:
             check_shape("allowed", self.allowed, (k, k))
 
@@ -62,6 +67,18 @@ class HMM(AbstractJointModel):
         return self.transition.size
 
     # -------------------------------------------------------------------------------------- potentials
+
+    def _one(self, datum: Any) -> Sequences:
+        """One sequence, its observations in the form that the emission wants."""
+        one = as_sequences(datum, batched=False)
+        check_steps(one.xs, 0)
+        return one._replace(xs=fitted(one.xs, event_form(self.emission, self.lags), ("t",)))
+
+    def _many(self, data: Any) -> Sequences:
+        """Sequences, their observations in the form that the emission wants."""
+        many = as_sequences(data, batched=True)
+        check_steps(many.xs, 1)
+        return many._replace(xs=fitted(many.xs, event_form(self.emission, self.lags), ("n", "t")))
 
     def _events(self, x: Event) -> PyTree:
         return lagged(x, self.lags) if self.lags else x
@@ -77,16 +94,23 @@ class HMM(AbstractJointModel):
 
     def log_initial(self) -> Float[Array, "k"]:
         """Log-probabilities of the first state (expected ones under `Bayes` leaves)."""
-        return _log_probs(self.initial, self.num_states)
+        return log_probs(self.initial, self.num_states)
 
     def log_transition(self) -> Float[Array, "k k"]:
         """Log-probabilities of moves, row by row; `-inf` where `allowed` forbids one."""
-        table = self.transition.map(lambda leaf: _log_probs(leaf, self.num_states))
+        table = self.transition.map(lambda leaf: log_probs(leaf, self.num_states))
         return table if self.allowed is None else jnp.where(self.allowed, table, -jnp.inf)
+
+    def log_moves(self) -> Float[Array, "k k"]:
+        """Log-probabilities of what comes next: normalized, so under `Bayes` leaves those of the predictive rows."""
+        table = self.transition.map(lambda leaf: jax.vmap(leaf.predictive().log_prob)(jnp.arange(self.num_states)))
+        return table if self.allowed is None else jax.nn.log_softmax(jnp.where(self.allowed, table, -jnp.inf), axis=1)
 
     def potentials(self, datum: Any) -> tuple[Array, Array, Array, Array]:
         """What `pml.inference.chain` wants to know of one sequence: initial, transition, likelihood, mask."""
-        one = as_sequences(datum, batched=False)
+        return self._potentials(self._one(datum))
+
+    def _potentials(self, one: Sequences) -> tuple[Array, Array, Array, Array]:
         events, counts, here = self._evidence(one)
         scores = self.emission.expected_log_probs(events, axis=1)
         return self.log_initial(), self.log_transition(), self._given(scores, counts, one.states), here
@@ -100,11 +124,11 @@ class HMM(AbstractJointModel):
 
     # -------------------------------------------------------------------------------------- one sequence
 
-    @eqx.filter_jit
+    @query
     def log_prob(self, datum: Any) -> Scalar:
         r"""$\log\sum_z p(x, z)$ of one sequence, as `(t, d)`, `(x, length)` or `Sequences`; known states are held."""
-        one = as_sequences(datum, batched=False)
-        initial, transition, likelihood, _ = self.potentials(one)
+        one = self._one(datum)
+        initial, transition, likelihood, _ = self._potentials(one)
         return chain.log_partition(initial, transition, likelihood, self._informative(one))
 
     def _informative(self, one: Sequences) -> Bool[Array, "t"]:
@@ -112,69 +136,93 @@ class HMM(AbstractJointModel):
         _, counts, here = self._evidence(one)
         return counts if one.states is None else counts | (here & (one.states >= 0))
 
-    @eqx.filter_jit
+    @query
     def filter(self, x: Any, *, parallel: bool = False) -> Float[Array, "t k"]:
         r"""$p(z_s \mid x_{1:s})$; zero beyond the length."""
         return chain.filter(*self.potentials(x), parallel)
 
-    @eqx.filter_jit
+    @query
     def smooth(self, x: Any, *, parallel: bool = False) -> Float[Array, "t k"]:
         r"""$p(z_s \mid x_{1:t})$; zero beyond the length."""
         return chain.smooth(*self.potentials(x), parallel)
 
-    @eqx.filter_jit
+    @query
     def marginals(self, x: Any, *, parallel: bool = False) -> tuple[Float[Array, "t k"], Float[Array, "steps k k"]]:
         """Single and two-slice posterior marginals."""
         return chain.marginals(*self.potentials(x), parallel)
 
-    @eqx.filter_jit
+    @query
     def decode(self, x: Any, *, parallel: bool = False) -> Int[Array, "t"]:
         """The most probable path (Viterbi); -1 beyond the length."""
         return chain.viterbi(*self.potentials(x), parallel)[0]
 
-    @eqx.filter_jit
+    @query
     def k_best(self, x: Any, k: int, *, parallel: bool = False) -> tuple[Int[Array, "k t"], Float[Array, "k"]]:
         r"""The k most probable paths, best first, and their $\log p(x, z)$."""
         return chain.k_best(*self.potentials(x), parallel, k=k)
 
-    @eqx.filter_jit
+    @query
     def sample_posterior(self, key: PRNGKey, x: Any, *, parallel: bool = False) -> Int[Array, "t"]:
         """A path drawn given the observations."""
         return chain.sample(key, *self.potentials(x), parallel)
 
-    @eqx.filter_jit
+    @query
     def entropy(self, x: Any) -> Scalar:
         """Entropy of the path given the observations."""
         return chain.entropy(*self.potentials(x))
 
-    @eqx.filter_jit
+    @query
     def predict(self, x: Any, steps: int) -> Float[Array, "steps k"]:
         r"""$p(z_{t+1}), \dots, p(z_{t+h})$ given the observations; the first row is one step after the last of them."""
         initial, transition, likelihood, here = self.potentials(x)
         last = chain.filter(initial, transition, likelihood, here)[jnp.sum(here) - 1]
-        return chain.predict(last, transition, steps)
+        return chain.predict(last, self.log_moves(), steps)
 
-    @eqx.filter_jit
-    def forecast(self, x: Any, steps: int) -> Float[Array, "steps *event"]:
-        """Expected observations of the next `steps` steps. Autoregressive models: average `simulate` instead."""
+    @query
+    def forecast(self, x: Any, steps: int) -> PyTree:
+        """Expected observations of the next `steps` steps, `(steps, *event)`, one array for each part of a product.
+
+        Labels: the probabilities of each, `(steps, num_categories)`; 0/1 values and counts: their means. `TypeError`
+        for an emission without a mean. Autoregressive models: average `simulate` instead.
+        """
         if self.lags:
             raise ValueError("the forecast of an autoregressive HMM has no closed form: average simulate(key, x, ...).")
-        means = self.emission.map(lambda leaf: leaf.point().mean())
-        return jnp.tensordot(self.predict(x, steps), means, 1)
+        means = self.emission.map(lambda leaf: expected(leaf.point()))
+        ahead = self.predict(x, steps)
+        return jax.tree_util.tree_map(lambda a: jnp.tensordot(ahead, a, 1), means)
 
-    @eqx.filter_jit
+    @query
     def next_observation(self, x: Any) -> Mixture:
-        """The density of the observation after the last one."""
-        parts = self.emission.map(lambda leaf: ML(leaf.predictive()))
+        """The density of the observation after the last one; with lags, given the last `lags` observations."""
+        if self.lags:
+            past = self._latest(self._one(x)).reshape(-1)
+            parts = self.emission.map(lambda leaf: Known(leaf.predictive().given(past)))
+        else:
+            parts = self.emission.map(lambda leaf: Known(leaf.predictive()))
         return Mixture(ML(Categorical(self.predict(x, 1)[0])), Stacked(parts))
 
-    @eqx.filter_jit
-    def impute(self, x: Float[Array, "t d"]) -> Float[Array, "t d"]:
-        """Missing (NaN) entries replaced by their posterior mean given the whole sequence."""
-        one = as_sequences(x, batched=False)
-        filled = self.emission.map(lambda leaf: jax.vmap(lambda e: leaf.point().impute(e)[0])(one.xs))
-        mean = jnp.einsum("tk,kt...->t...", self.smooth(x), filled)
-        return jnp.where(jnp.isnan(one.xs), mean, one.xs)
+    def _latest(self, one: Sequences) -> Float[Array, "lags d"]:
+        """The last `lags` observations, latest first."""
+        length = num_steps(one.xs, 0) if one.lengths is None else one.lengths
+        return jax.lax.dynamic_slice_in_dim(one.xs, length - self.lags, self.lags)[::-1]
+
+    @query
+    def impute(self, x: Any) -> PyTree:
+        """The observations with what is missing replaced by its expectation given the whole sequence.
+
+        Missing (NaN) numbers become their posterior mean (given the seen entries of the same observation, where the
+        emission correlates them), missing (-1) labels the most probable one; each part of a product for itself. Steps
+        beyond the length stay as they are. Autoregressive models and emissions without a closed form raise.
+        """
+        if self.lags:
+            raise ValueError(
+                "impute has no closed form for an autoregressive HMM, where a missing observation is the input of the "
+                "next: cut the sequence there and average simulate(key, x, ...)."
+            )
+        one = self._one(x)
+        each = self.emission.map(lambda leaf: jax.vmap(lambda event: expected(leaf.point(), event))(one.xs))
+        each = jax.tree_util.tree_map(lambda a: jnp.swapaxes(a, 0, 1), each)
+        return filled(one.xs, each, self.smooth(x), exists(one.lengths, num_steps(one.xs, 0)))
 
     @eqx.filter_jit
     def step(self, log_belief: Float[Array, "k"] | None, x: Event) -> tuple[Float[Array, "k"], Scalar]:
@@ -183,7 +231,9 @@ class HMM(AbstractJointModel):
         `log_belief` is what the previous call returned, `None` for the first observation. With lags, `x` is the
         pair (past observations, this one).
         """
-        event = jax.tree_util.tree_map(lambda a: jnp.asarray(a)[None], x)
+        x = jax.tree_util.tree_map(jnp.asarray, x)
+        x = x if self.lags else fitted(x, event_form(self.emission, 0), ())
+        event = jax.tree_util.tree_map(lambda a: a[None], x)
         partial = isinstance(self.emission.member(0), Product) or not isinstance(event, tuple)
         scores = jnp.where(seen(event, whole=not partial), self.emission.expected_log_probs(event)[:, 0], 0)
         if log_belief is None:
@@ -201,23 +251,23 @@ class HMM(AbstractJointModel):
             raise ValueError("an autoregressive HMM needs observations to begin with: use simulate(key, x, steps).")
         walk, emit = jr.split(key)
         free = jnp.zeros((num_steps, self.num_states), self.log_initial().dtype)
-        states = chain.sample(walk, self.log_initial(), self.log_transition(), free)
+        start = jax.vmap(self.initial.predictive().log_prob)(jnp.arange(self.num_states))
+        states = chain.sample(walk, start, self.log_moves(), free)
         draw = lambda key, state: self.emission.member(state).predictive().sample(key)
         return states, jax.vmap(draw)(jr.split(emit, num_steps), states)
 
-    @eqx.filter_jit
+    @query
     def simulate(self, key: PRNGKey, x: Any, steps: int) -> tuple[Int[Array, "steps"], Event]:
         """A continuation of a sequence: the next `steps` states and observations, drawn given the past."""
         initial, transition, likelihood, here = self.potentials(x)
         walk, emit = jr.split(key)
-        belief = chain.predict(chain.filter(initial, transition, likelihood, here)[jnp.sum(here) - 1], transition, 1)
+        last, moves = chain.filter(initial, transition, likelihood, here)[jnp.sum(here) - 1], self.log_moves()
         free = jnp.zeros((steps, self.num_states), likelihood.dtype)
-        states = chain.sample(walk, jnp.log(belief[0]), transition, free)
+        states = chain.sample(walk, jnp.log(chain.predict(last, moves, 1)[0]), moves, free)
         keys = jr.split(emit, steps)
         if not self.lags:
             return states, jax.vmap(lambda key, z: self.emission.member(z).predictive().sample(key))(keys, states)
-        xs = as_sequences(x, batched=False).xs
-        past = jax.lax.dynamic_slice_in_dim(xs, jnp.sum(here) - self.lags, self.lags)[::-1]
+        past = self._latest(self._one(x))
         draw = lambda past, key, z: self.emission.member(z).predictive().given(past.reshape(-1)).sample(key)
         return states, chain.autoregress(draw, past, keys, states)
 
@@ -225,7 +275,7 @@ class HMM(AbstractJointModel):
 
     def _posterior(self, data: Any) -> tuple[PyTree, Array, chain.Beliefs]:
         """Flat events, which of them count `(n, t)`, and the beliefs of every sequence."""
-        many = as_sequences(data, batched=True)
+        many = self._many(data)
         events, counts, _ = jax.vmap(self._evidence)(many)
         n, t = counts.shape
         flat = jax.tree_util.tree_map(lambda a: a.reshape(n * t, *a.shape[2:]), events)
@@ -239,7 +289,7 @@ class HMM(AbstractJointModel):
         return flat, counts, jax.vmap(run)(scores, informative)
 
     def e_step(self, data: Any, weights: Float[Array, "n"]) -> tuple[Statistics, Scalar]:
-        many = as_sequences(data, batched=True)
+        many = self._many(data)
         if is_long(num_steps(many.xs, 1), self.num_states):
             return self._long_e_step(many, weights)
         flat, counts, (log_probs, single, pairs) = self._posterior(data)
@@ -306,11 +356,8 @@ class HMM(AbstractJointModel):
         return HMM(ML(self.initial.point()), moves, emission, self.allowed, self.lags)
 
     def validate(self, data: Any) -> None:
-        many = as_sequences(data, batched=True)
-        leaves = jax.tree_util.tree_leaves(many.xs)
-        if any(a.ndim < 2 for a in leaves):
-            raise ValueError(f"xs has shape {leaves[0].shape}; wanted (n, t, ...): one sequence is xs[None].")
-        n, t = leaves[0].shape[:2]
+        many = self._many(data)
+        n, t = jax.tree_util.tree_leaves(many.xs)[0].shape[:2]
         check_lengths(many.lengths, n, t)
         if many.states is not None:
             check_shape("states", many.states, (n, t))
@@ -330,7 +377,3 @@ class HMM(AbstractJointModel):
 
     def degenerate(self) -> Flag:
         return self.emission.degenerate()
-
-
-def _log_probs(leaf: AbstractEstimate, k: int) -> Float[Array, "k"]:
-    return jax.vmap(leaf.expected_log_prob)(jnp.arange(k))

@@ -5,6 +5,7 @@ from typing import Any, Self
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .. import conjugate
@@ -13,11 +14,12 @@ from .._model import AbstractLatentModel
 from .._special import any_in_batch, pairwise_dot, xlogy
 from .._stack import AbstractStack, Stacked
 from .._typing import Flag, PRNGKey, Scalar, Statistics
-from .._validate import check_labels, is_concrete
+from .._validate import as_weights, check_labels, is_concrete
 from ..distributions.categorical import Categorical
 from ..inference import chain
-from .data import as_sequences, check_lengths, exists
-from .hmm import _log_probs
+from .data import Sequences, as_sequences, check_lengths, check_steps, exists, pad_sequences
+from .labels import check_chain, log_probs
+from .query import query
 
 
 class MarkovChain(AbstractLatentModel):
@@ -38,6 +40,9 @@ class MarkovChain(AbstractLatentModel):
     initial: AbstractEstimate
     transition: AbstractStack
 
+    def __check_init__(self):
+        check_chain(self.initial, self.transition)
+
     @classmethod
     def from_data(
         cls,
@@ -50,7 +55,7 @@ class MarkovChain(AbstractLatentModel):
         weights: Any = None,
         dtype: Any = None,
     ) -> Self:
-        """Estimated from sequences `(n, t)` (or one `(t,)`), padded to `lengths (n,)`; -1 is unknown.
+        """Estimated from sequences `(n, t)`, padded to `lengths (n,)`, from one `(t,)` or a list; -1 is unknown.
 
         - `estimate="ml"`: relative frequencies after adding `smoothing` to every count. A state that is never left,
           without smoothing, gets a uniform row.
@@ -64,6 +69,8 @@ class MarkovChain(AbstractLatentModel):
             raise ValueError(f"num_states must be at least 1; got {num_states}.")
         if smoothing < 0:
             raise ValueError(f"smoothing must be non-negative; got {smoothing}.")
+        if lengths is None and isinstance(states, list) and all(np.ndim(row) == 1 for row in states):
+            states, lengths = pad_sequences(states)
         states = jnp.asarray(states)
         states = states[None] if states.ndim == 1 else states
         dtype = jnp.result_type(float) if dtype is None else dtype
@@ -72,7 +79,7 @@ class MarkovChain(AbstractLatentModel):
         data = states if lengths is None else (states, jnp.asarray(lengths))
         start.validate(data)
         n = states.shape[0]
-        weights = jnp.ones(n, dtype) if weights is None else jnp.asarray(weights, dtype)
+        weights = as_weights(weights, n, dtype)
         (began, moved), _ = eqx.filter_jit(cls.e_step)(start, data, weights)
         return _estimated(began, moved, smoothing, estimate)
 
@@ -85,11 +92,11 @@ class MarkovChain(AbstractLatentModel):
 
     def log_initial(self) -> Float[Array, "k"]:
         """Log-probabilities of the first state (expected ones under `Bayes` leaves)."""
-        return _log_probs(self.initial, self.num_states)
+        return log_probs(self.initial, self.num_states)
 
     def log_transition(self) -> Float[Array, "k k"]:
         """Log-probabilities of moves, row by row."""
-        return self.transition.map(lambda leaf: _log_probs(leaf, self.num_states))
+        return self.transition.map(lambda leaf: log_probs(leaf, self.num_states))
 
     def transition_matrix(self) -> Float[Array, "k k"]:
         r"""$p(z_s = j \mid z_{s-1} = i)$ (posterior mean under `Bayes`)."""
@@ -99,8 +106,15 @@ class MarkovChain(AbstractLatentModel):
         """Probabilities of the first state."""
         return self.initial.predictive().probs
 
-    def _potentials(self, datum: Any) -> tuple[Array, Array, Array, Array]:
+    def _one(self, datum: Any) -> Sequences:
         one = as_sequences(datum, batched=False)
+        check_steps(one.xs, 0)
+        if one.xs.ndim != 1 or jnp.issubdtype(one.xs.dtype, jnp.floating):
+            raise ValueError(f"states must be whole labels (t,); got {one.xs.dtype} of shape {one.xs.shape}.")
+        return one
+
+    def _potentials(self, datum: Any) -> tuple[Array, Array, Array, Array]:
+        one = self._one(datum)
         here = exists(one.lengths, one.xs.shape[0])
         states = one.xs[:, None]
         known = (states == -1) | (states == jnp.arange(self.num_states)[None, :])
@@ -108,11 +122,11 @@ class MarkovChain(AbstractLatentModel):
         evidence = jnp.where(known, 0.0, -jnp.inf).astype(log_initial.dtype)
         return log_initial, self.log_transition(), evidence, here
 
-    @eqx.filter_jit
+    @query
     def log_prob(self, datum: Any) -> Scalar:
         """Log-probability of one sequence of states; -1 is unknown and summed out."""
         potentials = self._potentials(datum)
-        one = as_sequences(datum, batched=False)
+        one = self._one(datum)
         here = potentials[3]
         unknown = any_in_batch(jnp.any(here & (one.xs < 0)))
         direct = lambda: chain.path_log_score(one.xs, *potentials)
@@ -203,6 +217,7 @@ class MarkovChain(AbstractLatentModel):
         if many.xs.ndim != 2 or jnp.issubdtype(many.xs.dtype, jnp.floating):
             raise ValueError(f"states must be whole labels (n, t); got {many.xs.dtype} of shape {many.xs.shape}.")
         n, t = many.xs.shape
+        check_steps(many.xs, 1)
         check_lengths(many.lengths, n, t)
         here = jnp.ones((n, t), bool) if many.lengths is None else jnp.arange(t)[None] < many.lengths[:, None]
         check_labels("states", jnp.where(here, many.xs, 0), self.num_states)

@@ -1,21 +1,19 @@
 """n-gram language models over integer tokens."""
 
-from collections.abc import Sequence
 from typing import Any, Self
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-import numpy as np
 from jaxtyping import Array, Float, Int
 
-from .._special import pairwise_dot
 from .._typing import PRNGKey, Scalar
-from .._validate import is_concrete
+from .._validate import check, is_concrete
 from ..inference.chain import autoregress
 from .data import exists
 from .kneser_ney import add_k, kneser_ney
+from .tokens import Symbols, as_rows, as_stream, is_stream, whole_numbers
 from .trie import Level, children, count_ngrams, to_levels
 
 _SMOOTHINGS = ("ml", "add_k", "kneser_ney", "modified_kneser_ney")
@@ -79,9 +77,9 @@ class NGram(eqx.Module):
             raise ValueError(f"k must be positive; got {k}. Without smoothing it is smoothing='ml'.")
         if discount is not None and not 0 <= discount <= 1:
             raise ValueError(f"discount must lie in [0, 1]; got {discount}.")
-        boundaries = not _is_stream(tokens) if boundaries is None else boundaries
-        symbols = _Symbols(vocab_size, open_vocabulary, boundaries)
-        stream, first = _as_stream([tokens] if _is_stream(tokens) else tokens, symbols)
+        boundaries = not is_stream(tokens) if boundaries is None else boundaries
+        symbols = Symbols(vocab_size, open_vocabulary, boundaries)
+        stream, first = as_stream([tokens] if is_stream(tokens) else tokens, symbols)
         counted = count_ngrams(stream, first, order, symbols.total, symbols.start)
         if smoothing in ("ml", "add_k"):
             found = add_k(counted, symbols.outcomes, symbols.start, 0.0 if smoothing == "ml" else k)
@@ -100,9 +98,9 @@ class NGram(eqx.Module):
         return len(self.log_probs)
 
     @property
-    def symbols(self) -> "_Symbols":
+    def symbols(self) -> "Symbols":
         """The numbers of words, of the unknown word and of the ends of a sentence."""
-        return _Symbols(self.vocab_size, self.open_vocabulary, self.boundaries)
+        return Symbols(self.vocab_size, self.open_vocabulary, self.boundaries)
 
     @property
     def num_outcomes(self) -> int:
@@ -135,48 +133,42 @@ class NGram(eqx.Module):
             score = _read(self.log_probs[n], nodes[n], score + _read(self.log_backoffs[n - 1], before, 0))
         return score
 
-    def token_log_probs(self, tokens: Any, length: Any = None) -> Float[Array, "t"]:
-        """Log-probability of each token of one sequence given those before it, then of its end (with boundaries).
+    def token_log_probs(self, tokens: Any, length: Any = None) -> Float[Array, "*n t"]:
+        """Log-probability of each token of a sequence given those before it, then of its end (with boundaries).
 
-        Zero beyond the length.
+        Zero beyond the length. Batches as in `log_prob`.
         """
-        return _token_log_probs(self, *self._checked(tokens, length))
+        tokens, length = as_rows(tokens, length)
+        score = lambda tokens, length: _token_log_probs(self, tokens, length)
+        return score(tokens, length) if tokens.ndim == 1 else jax.vmap(score)(tokens, length)
 
-    def log_prob(self, tokens: Any, length: Any = None) -> Scalar:
-        """Log-probability of one sequence `(t,)`, of which `length` tokens count; a batch is `vmap`.
+    def log_prob(self, tokens: Any, length: Any = None) -> Float[Array, "*n"]:
+        """Log-probability of one sequence `(t,)`, of which `length` tokens count.
+
+        Of a batch `(n, t)` with `length (n,)`, or of a list of sequences, one number each.
 
         Unknown tokens (any outside the vocabulary) are scored as the unknown word, or impossible in a closed one.
         """
-        return jnp.sum(self.token_log_probs(tokens, length))
+        return jnp.sum(self.token_log_probs(tokens, length), axis=-1)
 
-    def _checked(self, tokens: Any, length: Any) -> tuple[Array, Array]:
-        tokens = jnp.asarray(tokens) if np.size(tokens) else jnp.zeros(0, jnp.int32)
-        if tokens.ndim != 1 or jnp.issubdtype(tokens.dtype, jnp.floating):
-            raise ValueError(f"tokens must be whole numbers (t,); got {tokens.dtype} of shape {tokens.shape}.")
-        if length is not None and is_concrete(length) and not 0 <= int(length) <= tokens.shape[0]:
-            raise ValueError(f"length is {int(length)}; the sequence has {tokens.shape[0]} tokens.")
-        return tokens.astype(jnp.int32), jnp.asarray(tokens.shape[0] if length is None else length, jnp.int32)
-
-    def next_probs(self, context: Any) -> Float[Array, "outcomes"]:
+    def next_probs(self, context: Any) -> Float[Array, "*n outcomes"]:
         """The whole distribution of what comes after `context (c,)`: tokens, unknown word, end.
 
         With boundaries the context is taken to begin the sequence unless it has n-1 tokens or more. A batch of
-        contexts of one length is `vmap`. Cost: n searches per outcome.
+        contexts is `(n, c)`, or a list of contexts of any length. Cost: n searches per outcome.
         """
-        return _next_probs(self, _latest(self, self._checked(context, None)[0]))
+        tokens, length = as_rows(context, None)
+        if tokens.ndim == 1:
+            return _next_probs(self, _latest(self, tokens))
+        return _batch_probs(self, tokens, length)
 
     def perplexity(self, held_out: Any) -> Scalar:
         """`exp` of minus the mean log-probability per token (ends count as tokens) of a sequence or a list of them."""
-        sequences = [held_out] if _is_stream(held_out) else list(held_out)
-        arrays = [np.asarray(s) for s in sequences]
-        longest = max(a.size for a in arrays)
-        padded = np.zeros((len(arrays), longest), np.int32)
-        for row, a in zip(padded, arrays, strict=True):
-            row[: a.size] = a
-        lengths = jnp.asarray([a.size for a in arrays], jnp.int32)
-        scores = jax.vmap(self.log_prob)(jnp.asarray(padded), lengths)
-        count = jnp.sum(lengths) + self.boundaries * len(arrays)
-        return jnp.exp(-pairwise_dot(jnp.ones_like(scores), scores) / count)
+        tokens, length = as_rows(held_out, None)
+        count = jnp.sum(length) + self.boundaries * length.size
+        if tokens.size == 0 or (is_concrete(count) and int(count) == 0):
+            raise ValueError("held_out is empty: at least one token is wanted.")
+        return jnp.exp(-jnp.sum(self.log_prob(tokens, length)) / count)
 
     # -------------------------------------------------------------------------------------- generation
 
@@ -185,7 +177,7 @@ class NGram(eqx.Module):
         key: PRNGKey,
         max_tokens: int,
         *,
-        context: Sequence[int] = (),
+        context: Any = (),
         temperature: float = 1.0,
         top_k: int | None = None,
     ) -> Int[Array, "max_tokens"]:
@@ -199,71 +191,15 @@ class NGram(eqx.Module):
             raise ValueError(f"temperature must be positive; got {temperature}.")
         if top_k is not None and not 1 <= top_k <= self.num_outcomes:
             raise ValueError(f"top_k must be between 1 and {self.num_outcomes}; got {top_k}.")
-        past = _latest(self, self._checked(np.asarray(context, np.int32), None)[0])
+        tokens = whole_numbers(context)
+        if tokens.ndim != 1:
+            raise ValueError(f"context has shape {tokens.shape}; wanted one sequence (c,).")
+        if not self.open_vocabulary:
+            check(
+                (tokens >= 0) & (tokens < self.vocab_size), f"context holds a token outside 0..{self.vocab_size - 1}."
+            )
+        past = _latest(self, tokens)
         return _generate(self, key, past, max_tokens, jnp.asarray(temperature), top_k)
-
-
-class _Symbols(eqx.Module):
-    """Which integer stands for what."""
-
-    vocab_size: int = eqx.field(static=True)
-    open_vocabulary: bool = eqx.field(static=True)
-    boundaries: bool = eqx.field(static=True)
-
-    @property
-    def unknown(self) -> int:
-        return self.vocab_size if self.open_vocabulary else -1
-
-    @property
-    def end(self) -> int:
-        return self.vocab_size + self.open_vocabulary if self.boundaries else -1
-
-    @property
-    def start(self) -> int:
-        return self.end + 1 if self.boundaries else -1
-
-    @property
-    def outcomes(self) -> int:
-        return self.vocab_size + self.open_vocabulary + self.boundaries
-
-    @property
-    def total(self) -> int:
-        return self.outcomes + self.boundaries
-
-
-def _is_stream(tokens: Any) -> bool:
-    """Whether this is one row of tokens rather than a list of sequences."""
-    if isinstance(tokens, (np.ndarray, jax.Array)):
-        return tokens.ndim == 1
-    return len(tokens) > 0 and np.ndim(tokens[0]) == 0
-
-
-def _as_stream(sequences: Any, symbols: _Symbols) -> tuple[np.ndarray, np.ndarray]:
-    """All sequences in one row, with boundaries, and where each begins."""
-    arrays = [np.asarray(s) for s in sequences]
-    if not arrays or sum(a.size for a in arrays) == 0:
-        raise ValueError("tokens is empty: at least one token is wanted.")
-    if any(a.ndim != 1 or (a.size and not np.issubdtype(a.dtype, np.integer)) for a in arrays):
-        raise ValueError("tokens must be whole numbers: one sequence (t,) or a list of sequences.")
-    flat = np.concatenate([a.astype(np.int64) for a in arrays])
-    inside = (flat >= 0) & (flat < symbols.vocab_size)
-    if not symbols.open_vocabulary and not inside.all():
-        raise ValueError(
-            f"tokens holds {flat[~inside][0]}, outside 0..{symbols.vocab_size - 1}; pass open_vocabulary=True to "
-            "count such tokens as unknown words."
-        )
-    flat = np.where(inside, flat, symbols.unknown)
-    lengths = np.array([a.size for a in arrays])
-    extra = 2 * symbols.boundaries
-    begins = np.cumsum(np.append(0, lengths[:-1] + extra))
-    stream = np.empty(flat.size + extra * len(arrays), np.int64)
-    where = np.arange(flat.size) + np.repeat(np.arange(len(arrays)) * extra + extra // 2, lengths)
-    if extra:
-        stream[begins], stream[begins + lengths + 1] = symbols.start, symbols.end
-    stream[where] = flat
-    first = np.zeros(stream.size, bool)
-    first[begins[lengths + extra > 0]] = True
-    return stream, first
 
 
 def _read(table: Array, node: Array, otherwise: Any) -> Array:
@@ -311,6 +247,18 @@ def _after(lm: NGram, context: Array) -> Array:
 @eqx.filter_jit
 def _next_probs(lm: NGram, context: Array) -> Array:
     return jnp.exp(_after(lm, _opened(lm, context)))
+
+
+@eqx.filter_jit
+def _batch_probs(lm: NGram, contexts: Array, lengths: Array) -> Array:
+    def after(context, length):
+        symbols = _inside(lm, context)
+        if lm.boundaries:
+            symbols = jnp.concatenate([jnp.full(1, lm.symbols.start, symbols.dtype), symbols])
+        place = length + lm.boundaries + jnp.arange(1 - lm.order, 0)
+        return jnp.exp(_after(lm, jnp.where(place >= 0, symbols[jnp.maximum(place, 0)], -1)))
+
+    return jax.vmap(after)(contexts, lengths)
 
 
 def _latest(lm: NGram, context: Array) -> Array:

@@ -195,7 +195,7 @@ def test_kl_is_the_sum_over_paths():
 
 
 def test_batches_agree_with_one_at_a_time():
-    """Also when one member of the batch sends all of it into log space."""
+    """Also when one member of the batch needs numbers with exponents of their own."""
     names = ["plain", "sparse", "far", "ragged", "impossible"]
     stack = [jnp.stack([jnp.asarray(_case(n, False)[i]) for n in names]) for i in range(4)]
     together = jax.jit(jax.vmap(chain.log_partition))(*stack)
@@ -254,7 +254,7 @@ def test_twenty_thousand_steps_with_forbidden_transitions():
 
 def test_scaled_and_log_space_agree_on_a_long_chain():
     """The two paths of the engine, on a chain where both are valid."""
-    from probml_jax.inference.chain import _by_logs, _by_probabilities
+    from probml_jax.inference.chain import _by_probabilities, _by_wide
     from probml_jax.inference.messages import make_chain, mixes, scale, scaled_messages, underflows
 
     by_probabilities = jax.jit(lambda c: _by_probabilities(scale(c), scaled_messages(scale(c))))
@@ -262,7 +262,7 @@ def test_scaled_and_log_space_agree_on_a_long_chain():
         given = make_chain(*_long(3_000, 5, forbidden, "float64"), None)
         assert mixes(given.log_transition) == (not forbidden)
         assert not underflows(given, scaled_messages(scale(given)))
-        for a, b in zip(by_probabilities(given), jax.jit(lambda c: _by_logs(c, False))(given), strict=True):
+        for a, b in zip(by_probabilities(given), jax.jit(lambda c: _by_wide(c, False))(given), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
 
 
@@ -278,7 +278,7 @@ def test_the_best_path_among_many_states():
 
 
 def test_a_state_that_loses_its_digits_is_noticed():
-    """Forward messages of a left-to-right chain sink below the range of float32; log space takes over and is right."""
+    """Forward messages of a left-to-right chain sink below the range of float32; wider numbers are right."""
     from probml_jax.inference.messages import make_chain, scale, scaled_messages, underflows
 
     t, k = 60, 3
@@ -315,3 +315,113 @@ def test_shapes_are_checked():
         chain.k_best(zeros(3), zeros((3, 3)), zeros((4, 3)), k=0)
     with pytest.raises(ValueError, match="steps"):
         chain.predict(zeros(3), zeros((3, 3)), 0)
+
+
+def test_potentials_of_any_kind_of_number():
+    """Whole numbers take the dtype of the others; a float64 array is not narrowed in silence."""
+    flat = np.zeros((3, 2), int)
+    np.testing.assert_allclose(chain.log_partition(flat[0], flat[:2], flat), 3 * np.log(2), rtol=1e-6)
+    single = jnp.zeros(2, jnp.float32)
+    assert chain.log_partition(single, flat[:2], flat).dtype == jnp.float32
+    np.testing.assert_allclose(chain.predict([0.5, 0.5], np.log([[0.5, 0.5], [0.5, 0.5]]), 2), 0.5)
+    jax.config.update("jax_enable_x64", False)
+    try:
+        with pytest.raises(TypeError, match="log_likelihood is a float64"):
+            chain.smooth(single, jnp.zeros((2, 2)), np.zeros((3, 2)))
+    finally:
+        jax.config.update("jax_enable_x64", True)
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+def test_one_step_has_no_transitions(parallel):
+    likelihood = jnp.log(jnp.array([[0.25, 0.75]]))
+    for transition in (jnp.zeros((2, 2)), jnp.zeros((0, 2, 2))):
+        given = (jnp.zeros(2), transition, likelihood, None, parallel)
+        single, pairs = chain.marginals(*given)
+        np.testing.assert_allclose(single, [[0.25, 0.75]], rtol=1e-12)
+        assert pairs.shape == (0, 2, 2)
+        np.testing.assert_allclose(chain.entropy(*given), -np.sum([0.25, 0.75] * np.log([0.25, 0.75])), rtol=1e-12)
+        np.testing.assert_allclose(chain.log_partition(*given), 0, atol=1e-12)
+        assert chain.viterbi(*given)[0].tolist() == [1]
+        assert chain.k_best(*given, k=2)[0].tolist() == [[1], [0]]
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+def test_nan_comes_out_as_nan(parallel):
+    """One state's, at one step: also for the path that goes by another state."""
+    broken = jnp.zeros((3, 2)).at[1, 1].set(jnp.nan)
+    given = (jnp.zeros(2), jnp.zeros((2, 2)), broken, None, parallel)
+    for function in (chain.log_partition, chain.entropy, chain.smooth):
+        assert np.isnan(function(*given)).all()
+    assert np.isnan(chain.filter(*given)[1:]).all()
+    assert np.isfinite(chain.filter(*given)[0]).all()
+    path, score = chain.viterbi(*given)
+    paths, scores = chain.k_best(*given, k=2)
+    assert np.isnan(score)
+    assert np.isnan(scores).all()
+    draw = chain.sample(jr.key(0), *given)
+    assert all((np.asarray(a) == -1).all() for a in (path, paths, draw))
+    hidden = (*given[:3], jnp.array([True, False, True]), parallel)
+    assert np.isfinite(chain.viterbi(*hidden)[1])
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+def test_a_chain_without_steps_has_one_path(parallel):
+    nothing = (jnp.full(2, -jnp.inf), jnp.zeros((2, 2)), jnp.zeros((3, 2)), jnp.zeros(3, bool), parallel)
+    assert chain.log_partition(*nothing) == chain.viterbi(*nothing)[1] == 0
+    assert chain.k_best(*nothing, k=2)[1].tolist() == [0, -np.inf]
+
+
+def test_kl_of_chains_that_cannot_be_compared():
+    start, moves, flat = jnp.zeros(2), jnp.zeros((2, 2)), jnp.zeros((3, 2))
+    plain, impossible = (start, moves, flat), (jnp.full(2, -jnp.inf), moves, flat)
+    assert chain.kl(plain, impossible) == np.inf
+    assert np.isnan(chain.kl(impossible, plain))
+    with pytest.raises(ValueError, match="same paths"):
+        chain.kl(plain, (start, moves, flat[:2]))
+    shorter = (*plain, jnp.array([True, True, False]))
+    with pytest.raises(ValueError, match="different steps"):
+        chain.kl(plain, shorter)
+    assert np.isnan(jax.jit(chain.kl)(plain, shorter))
+    assert chain.kl(shorter, shorter) < 1e-12
+
+
+def _drifting(kind, t):
+    """States that fall hundreds of nats behind and may come to the front again."""
+    rng = np.random.default_rng(1)
+    k = 4
+    initial, transition = np.zeros(k), np.where(np.eye(k, dtype=bool), 0.0, -np.inf)
+    if kind == "left_to_right":
+        initial[1:] = -np.inf
+        transition[np.arange(k - 1), np.arange(k - 1)] = np.log(0.999)
+        transition[np.arange(k - 1), np.arange(1, k)] = np.log(0.001)
+    return [a.astype(np.float32) for a in (initial, transition, 3 * rng.normal(size=(t, k)))]
+
+
+@pytest.mark.parametrize("kind", ["left_to_right", "absorbing"])
+def test_states_far_behind_keep_their_digits(kind):
+    """A rounding of eps times the distance at every step would cost four digits here."""
+    narrow = _drifting(kind, 20_000)
+    wide = [a.astype(np.float64) for a in narrow]
+    run = jax.jit(lambda *a: (chain.log_partition(*a), chain.filter(*a), chain.smooth(*a)))
+    small, large = run(*narrow), run(*wide)
+    np.testing.assert_allclose(small[0], large[0], rtol=3e-6)
+    for a, b in zip(small[1:], large[1:], strict=True):
+        np.testing.assert_allclose(a, b, atol=5e-5)
+
+
+def test_wide_numbers_are_exact():
+    from probml_jax.inference.wide import from_log, power_of_two, times, to_log, total
+
+    logs = jnp.array([-1e30, -9e4, -1.0, 0.0, 1e-3, 88.0, 4e6, -jnp.inf], jnp.float32)
+    back = to_log(from_log(logs))
+    np.testing.assert_allclose(back, logs, rtol=2e-7, atol=1e-7)
+    assert back[-1] == -np.inf
+    for dtype in ("float32", "float64"):
+        powers = jnp.array([-126, -1, 0, 1, 127], dtype)
+        np.testing.assert_array_equal(power_of_two(powers), 2.0 ** np.asarray(powers))
+    assert power_of_two(jnp.array([-127.0, -jnp.inf], jnp.float32)).tolist() == [0, 0]
+    both = to_log(total(times(from_log(jnp.array([-9e4, -9e4 - 1])), from_log(jnp.array([-5.0, -6.0])))))
+    np.testing.assert_allclose(both, np.logaddexp(-90005, -90007), rtol=1e-12)
+    slopes = jax.grad(lambda a: to_log(total(from_log(a))))(jnp.array([-9e4, -9e4 - 1, -jnp.inf]))
+    np.testing.assert_allclose(slopes, [1 / (1 + np.exp(-1)), 1 / (1 + np.e), 0], rtol=1e-10)
