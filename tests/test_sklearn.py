@@ -51,6 +51,7 @@ CHECKED = {
 # CRF is not here: scikit-learn's checks pass arrays, and its rows are lists of features
 EXPECTED = {
     "KMeans": {
+        "check_sample_weight_equivalence_on_sparse_data": "the same, from sparse rows",
         "check_sample_weight_equivalence_on_dense_data": "starts are drawn from other random numbers for other rows; "
         "scikit-learn's own has the same entry"
     },
