@@ -35,7 +35,7 @@ _WHY = {
 class ThroughOrigin(AbstractAuditedModel):
     """A linear classifier without intercept."""
 
-    weights: Float[Array, "..."] = param(real)
+    weights: Array = param(real)
     l2: Float[Array, ""] = fixed()
 
     def whole(self) -> Any:
