@@ -4,6 +4,7 @@ Needs the extra `probml_jax[sklearn]`. Every estimator keeps its fitted model, a
 """
 
 from .cluster import KMeans as KMeans
+from .crf import CRF as CRF
 from .decomposition import PCA as PCA
 from .decomposition import FactorAnalysis as FactorAnalysis
 from .density import KernelDensity as KernelDensity
@@ -19,5 +20,4 @@ from .gaussian_process import GaussianProcessRegressor as GaussianProcessRegress
 from .linear_model import LogisticRegression as LogisticRegression
 from .mixture import BernoulliMixture as BernoulliMixture
 from .naive_bayes import GaussianNB as GaussianNB
-from .sequences import CRF as CRF
 from .sequences import GaussianHMM as GaussianHMM
