@@ -51,7 +51,7 @@ def built(given: theirs.Kernel, theta: Any) -> AbstractKernel:
         case theirs.DotProduct():
             kernel = ours.Constant(values["sigma_0"] ** 2) + ours.Frozen(ours.Linear(jnp.ones((), theta.dtype)))
         case _:
-            raise TypeError(f"{given} has no counterpart here; kernels are {_OFFERED}, and sums and products of them.")
+            raise TypeError(f"The kernel {given} has no counterpart here; there are {_OFFERED}, sums and products.")
     return kernel if given.n_dims else ours.Frozen(kernel)
 
 
@@ -59,7 +59,7 @@ def _values(given: theirs.Kernel, theta: Any) -> dict[str, Any]:
     """Parameters by name: from their logarithms, or as they are fixed."""
     named, fixed = given.hyperparameters, [one.fixed for one in given.hyperparameters]
     if any(fixed) and not all(fixed):
-        raise TypeError(f"{given} has a fixed parameter and a free one; here a kernel is fixed as a whole.")
+        raise TypeError(f"The kernel {given} has a fixed parameter and a free one; here a kernel is fixed as a whole.")
     sizes = np.cumsum([0, *(one.n_elements for one in named)])
     if all(fixed):
         return {one.name: jnp.asarray(getattr(given, one.name), theta.dtype) for one in named}
