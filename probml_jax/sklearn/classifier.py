@@ -7,55 +7,30 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from .host import FLOATS, checked, held, in_double, over_rows, padded
+from .host import checked, in_double, over_rows
 
 
 class AbstractGenerativeEstimator(ClassifierMixin, BaseEstimator):
-    """Classes from labels, and probabilities from joint scores; `model_` is a `GenerativeClassifier`."""
+    """Probabilities of classes from joint scores; `model_` is a `GenerativeClassifier`."""
 
     # of a model and rows; a class may leave out what all classes have in common
     joint_scores: ClassVar[Callable] = staticmethod(lambda model, rows: jax.vmap(model.log_joint)(rows))
+    takes_sparse: ClassVar[bool] = False
 
     @abstractmethod
-    def _build(self, rows: np.ndarray, labels: np.ndarray, weights: np.ndarray, counts: np.ndarray) -> Any:
-        """The classifier, from padded rows, labels 0.. and weights; `counts` is the weight of each class."""
+    def _rows(self, X: Any, *, learning: bool = False) -> Any:
+        """Checked rows in the form the model takes, to learn from or to classify."""
 
     @abstractmethod
-    def _read(self, model: Any) -> None:
-        """Set the attributes that scikit-learn names."""
-
-    @abstractmethod
-    def _rows(self, X: np.ndarray) -> np.ndarray:
-        """Checked rows in the form the model takes."""
-
-    def _labelled(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
-        self._validate_params()
-        X, y = validate_data(self, X, y, dtype=list(FLOATS))
-        check_classification_targets(y)
-        self.classes_, labels = np.unique(y, return_inverse=True)
-        if len(self.classes_) < 2:
-            raise ValueError(f"The number of classes has to be greater than one; got {len(self.classes_)} class")
-        return self._rows(X), labels
-
-    def _learned(self, X: np.ndarray, labels: np.ndarray, sample_weight: Any) -> None:
-        # of the precision of the rows, unless these are whole labels
-        floating = X if np.issubdtype(X.dtype, np.floating) else X.astype(np.float64)
-        weights = _check_sample_weight(sample_weight, floating, dtype=floating.dtype, ensure_non_negative=True)
-        counts = np.bincount(labels, weights, len(self.classes_)).astype(floating.dtype)
-        rows, _ = padded(X)
-        room = len(rows) - len(X)
-        labels = np.concatenate([labels, np.full(room, -1, labels.dtype)])
-        model = self._build(rows, labels, np.concatenate([weights, np.zeros(room, weights.dtype)]), counts)
-        self.model_ = held(model)
-        self._read(self.model_)
+    def _scores(self, X: Any) -> np.ndarray:
+        """Joint scores of rows and all classes, up to what the classes have in common."""
 
     @in_double
     def _joint(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
-        return over_rows(self.joint_scores, self.model_, self._rows(checked(self, X)))
+        return over_rows(self.joint_scores, self.model_, self._rows(checked(self, X, accept_sparse=self.takes_sparse)))
 
     def predict_joint_log_proba(self, X):
         """Log of the joint probability of each row and every class."""
@@ -63,9 +38,7 @@ class AbstractGenerativeEstimator(ClassifierMixin, BaseEstimator):
 
     def predict_log_proba(self, X):
         """Log-probabilities of the classes."""
-        joint = self._joint(X)
-        top = joint.max(axis=1, keepdims=True)
-        return joint - top - np.log(np.exp(joint - top).sum(axis=1, keepdims=True))
+        return normalized(self._scores(X))
 
     def predict_proba(self, X):
         """Probabilities of the classes."""
@@ -73,8 +46,14 @@ class AbstractGenerativeEstimator(ClassifierMixin, BaseEstimator):
 
     def predict(self, X):
         """The most probable class of each row."""
-        joint = self._joint(X)
+        joint = self._scores(X)
         return self.classes_[joint.argmax(axis=1)]
+
+
+def normalized(scores: np.ndarray) -> np.ndarray:
+    """Log-probabilities from scores, row by row."""
+    top = scores.max(axis=1, keepdims=True)
+    return scores - top - np.log(np.exp(scores - top).sum(axis=1, keepdims=True))
 
 
 def given_priors(priors: Any, num_classes: int) -> np.ndarray | None:

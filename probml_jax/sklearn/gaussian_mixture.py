@@ -12,21 +12,19 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from .. import conjugate
 from .host import checked, held
 from .mixture import LOOP, STARTS, AbstractMixture
+from .stick_breaking import StickBreaking
 
 _NAMES = {"full": "full", "tied": "tied", "diag": "diagonal", "spherical": "spherical"}
 
 
-def _gaussian_attributes(estimator: Any, model: Any) -> None:
-    """Means, covariances and precisions from the members of a mixture, in scikit-learn's shapes."""
-    points = held(model.components.map(lambda leaf: leaf.point()))
-    estimator.means_ = points.loc
+def _gaussian_attributes(estimator: Any, covariances: np.ndarray) -> None:
+    """Covariances and precisions of the members of a mixture, in scikit-learn's shapes."""
     shape = estimator.covariance_type
     if shape in ("full", "tied"):
-        covariances = points.covariance[0] if shape == "tied" else points.covariance
+        covariances = covariances[0] if shape == "tied" else covariances
         whiten = np.swapaxes(np.linalg.inv(np.linalg.cholesky(covariances)), -1, -2)
         precisions = whiten @ np.swapaxes(whiten, -1, -2)
     else:
-        covariances = points.scale**2
         whiten, precisions = 1 / np.sqrt(covariances), 1 / covariances
     estimator.covariances_, estimator.precisions_cholesky_, estimator.precisions_ = covariances, whiten, precisions
 
@@ -108,7 +106,9 @@ class GaussianMixture(AbstractMixture):
 
     def _read(self, model: Any) -> None:
         self.weights_ = np.asarray(model.weights.point().probs)
-        _gaussian_attributes(self, model)
+        points = held(model.components.map(lambda leaf: leaf.point()))
+        self.means_ = points.loc
+        _gaussian_attributes(self, points.covariance if self.covariance_type in ("full", "tied") else points.scale**2)
 
 
 def _given_weights(weights: Any, k: int) -> np.ndarray:
@@ -144,9 +144,12 @@ def _inverted(precisions: np.ndarray, shape: str) -> np.ndarray:
 class BayesianGaussianMixture(AbstractMixture):
     """Gaussian mixture by variational Bayes, with the names of `sklearn.mixture.BayesianGaussianMixture`.
 
-    `weight_concentration_prior_type` is "dirichlet_distribution" only. `lower_bound_` is the evidence lower bound per
-    row, with its constants. Differences in the start and in `tol` are those of `GaussianMixture`; here priors keep
-    variances off zero, so `reg_covar` only enters the default covariance prior.
+    `weight_concentration_prior_type`: "dirichlet_process", truncated at `n_components` (`weight_concentration_` then
+    holds both parameters of each Beta posterior), or "dirichlet_distribution". As in scikit-learn, `covariances_` are
+    inverses of expected precisions; but "tied", "diag" and "spherical" have their exact posteriors, where scikit-learn
+    takes over parts of that of a full covariance. `lower_bound_` is the evidence lower
+    bound per row, with its constants. Differences in the start are those of `GaussianMixture`; here priors keep
+    variances off zero, and `reg_covar` is added to the variances of that prior.
 
     >>> rows = np.concatenate([np.random.default_rng(0).normal(size=(50, 2)) + shift for shift in (0, 8)])
     >>> found = BayesianGaussianMixture(n_components=4, weight_concentration_prior=1e-3, random_state=0).fit(rows)
@@ -159,7 +162,7 @@ class BayesianGaussianMixture(AbstractMixture):
         "covariance_type": [StrOptions({"full", "tied", "diag", "spherical"})],
         "reg_covar": [Interval(Real, 0.0, None, closed="left")],
         "init_params": [StrOptions(set(STARTS))],
-        "weight_concentration_prior_type": [StrOptions({"dirichlet_distribution"})],
+        "weight_concentration_prior_type": [StrOptions({"dirichlet_process", "dirichlet_distribution"})],
         "weight_concentration_prior": [None, Interval(Real, 0.0, None, closed="neither")],
         "mean_precision_prior": [None, Interval(Real, 0.0, None, closed="neither")],
         "mean_prior": [None, "array-like"],
@@ -179,7 +182,7 @@ class BayesianGaussianMixture(AbstractMixture):
         max_iter=100,
         n_init=1,
         init_params="kmeans",
-        weight_concentration_prior_type="dirichlet_distribution",
+        weight_concentration_prior_type="dirichlet_process",
         weight_concentration_prior=None,
         mean_precision_prior=None,
         mean_prior=None,
@@ -225,13 +228,15 @@ class BayesianGaussianMixture(AbstractMixture):
             )
         self.degrees_of_freedom_prior_ = df
         shapes = {"full": (d, d), "tied": (d, d), "diag": (d,), "spherical": ()}
-        spread = np.atleast_2d(np.cov(X.T)) + self.reg_covar * np.eye(d)
+        spread = np.atleast_2d(np.cov(X.T))
         default = {"full": spread, "tied": spread, "diag": np.diag(spread), "spherical": np.diag(spread).mean()}
         shape = shapes[self.covariance_type]
         value = default[self.covariance_type] if self.covariance_prior is None else self.covariance_prior
         self.covariance_prior_ = _shaped(value, shape, f"{self.covariance_type} covariance_prior") if shape else value
         prior = self._prior(X.dtype)
         options = {"prior": prior, "concentration": np.asarray(self.weight_concentration_prior_, X.dtype)}
+        if self.weight_concentration_prior_type == "dirichlet_process":
+            options["process"] = options["concentration"]
         return ("gaussian", k, _NAMES[self.covariance_type], "bayes", STARTS[self.init_params]), options
 
     def _prior(self, dtype: Any) -> Any:
@@ -240,7 +245,9 @@ class BayesianGaussianMixture(AbstractMixture):
             array,
             (self.mean_prior_, self.mean_precision_prior_, self.degrees_of_freedom_prior_, self.covariance_prior_),
         )
-        if self.covariance_type in ("full", "tied"):
+        whole = self.covariance_type in ("full", "tied")
+        scale = scale + self.reg_covar * (jnp.eye(loc.size, dtype=dtype) if whole else 1)
+        if whole:
             return conjugate.NormalInverseWishart(loc, strength, scale, df)
         each = lambda a: jnp.broadcast_to(a, loc.shape)
         if self.covariance_type == "diag":
@@ -248,9 +255,14 @@ class BayesianGaussianMixture(AbstractMixture):
         return conjugate.SphericalNormalInverseChiSquared(loc, strength, df, scale / df)
 
     def _read(self, model: Any) -> None:
-        self.weight_concentration_ = np.asarray(model.weights.posterior.concentration)
-        self.weights_ = self.weight_concentration_ / self.weight_concentration_.sum()
+        self.weights_ = np.asarray(model.weights.point().probs)
+        if isinstance(model.weights, StickBreaking):
+            self.weight_concentration_ = np.asarray(model.weights.first), np.asarray(model.weights.rest)
+        else:
+            self.weight_concentration_ = np.asarray(model.weights.posterior.concentration)
         posterior = held(model.components.map(lambda leaf: leaf.posterior))
-        self.mean_precision_ = posterior.strength
-        self.degrees_of_freedom_ = posterior.df
-        _gaussian_attributes(self, model)
+        self.means_ = posterior.loc
+        one_each = lambda a: a.reshape(self.n_components, -1)[:, 0]
+        self.mean_precision_, self.degrees_of_freedom_ = one_each(posterior.strength), one_each(posterior.df)
+        whole = self.covariance_type in ("full", "tied")
+        _gaussian_attributes(self, posterior.scale / posterior.df[:, None, None] if whole else posterior.scale)

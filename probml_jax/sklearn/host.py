@@ -13,10 +13,12 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+from scipy import sparse
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
 FLOATS = (np.float64, np.float32)
+_DENSE_ENTRIES = 2**24  # of sparse rows at a time
 
 
 def in_double(method: Callable) -> Callable:
@@ -30,9 +32,15 @@ def in_double(method: Callable) -> Callable:
     return run
 
 
-def checked(estimator: Any, X: Any, *, reset: bool = False, **options: Any) -> np.ndarray:
-    """Rows as a floating array, by scikit-learn's checks."""
-    return validate_data(estimator, X, reset=reset, dtype=list(FLOATS), **options)
+def checked(estimator: Any, X: Any, *, reset: bool = False, accept_sparse: bool = False, **options: Any) -> Any:
+    """Rows as a floating array, by scikit-learn's checks; sparse ones, where they are accepted, as CSR."""
+    kinds = "csr" if accept_sparse else False
+    return validate_data(estimator, X, reset=reset, dtype=list(FLOATS), accept_sparse=kinds, **options)
+
+
+def dense(X: Any) -> np.ndarray:
+    """Rows as a dense array, all at once."""
+    return X.toarray() if sparse.issparse(X) else X
 
 
 def key_of(random_state: Any) -> jax.Array:
@@ -58,8 +66,13 @@ def padded(X: np.ndarray, weights: np.ndarray | None = None) -> tuple[np.ndarray
     return np.concatenate([X, np.repeat(X[:1], extra, axis=0)]), np.concatenate([weights, np.zeros(extra, X.dtype)])
 
 
-def over_rows(function: Callable, model: Any, X: np.ndarray) -> Any:
-    """`function(model, rows)`, compiled, with a leading axis of rows in every answer."""
+def over_rows(function: Callable, model: Any, X: Any) -> Any:
+    """`function(model, rows)`, compiled, with a leading axis of rows in every answer; sparse rows are made dense in
+    blocks of bounded size."""
+    if sparse.issparse(X):
+        size = max(_DENSE_ENTRIES // max(X.shape[1], 1), 1)
+        blocks = [over_rows(function, model, X[i : i + size].toarray()) for i in range(0, X.shape[0], size)]
+        return jax.tree_util.tree_map(lambda *parts: np.concatenate(parts), *blocks)
     rows, _ = padded(X)
     found = _compiled(function, on_device(model), jnp.asarray(rows))
     return jax.tree_util.tree_map(lambda a: np.asarray(a)[: len(X)], found)
@@ -68,6 +81,11 @@ def over_rows(function: Callable, model: Any, X: np.ndarray) -> Any:
 def on_device(model: Any) -> Any:
     """A held model with JAX leaves again; inside of the 64-bit mode."""
     return jax.tree_util.tree_map(lambda leaf: jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf, model)
+
+
+def in_precision(tree: Any, dtype: Any) -> Any:
+    """A model with NumPy leaves, floating ones of a given type."""
+    return jax.tree_util.tree_map(lambda a: np.asarray(a, dtype) if eqx.is_inexact_array(a) else a, tree)
 
 
 @eqx.filter_jit

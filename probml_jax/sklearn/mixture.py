@@ -22,6 +22,7 @@ from .._model import objective
 from ..distributions import Categorical
 from ..mixtures import bernoulli_mixture, gaussian_mixture
 from .host import checked, held, in_double, key_of, on_device, over_rows, padded
+from .stick_breaking import StickBreaking
 
 STARTS = {"kmeans": "kmeans++", "k-means++": "kmeans++", "random": "random", "random_from_data": "random"}
 LOOP: dict[str, list] = {
@@ -193,6 +194,11 @@ def _begun(kind: tuple, options: dict, key: Any, rows: Any, weights: Any) -> Any
     start = gaussian_mixture(key, rows, k, covariance, **given)
     if estimate == "ml":
         start = _with_floor(start, options["floor"])
+    if "process" in options:
+        counts = start.weights.posterior.concentration - start.weights.prior.concentration
+        ones = jnp.ones_like(counts)
+        sticks = StickBreaking(ones, ones, jnp.asarray(options["process"], counts.dtype)).refit(counts)
+        start = eqx.tree_at(lambda m: m.weights, start, sticks)
     if "covariances" in options:
         start = _with_covariances(start, covariance, options["covariances"])
     if "weights" in options:

@@ -1,33 +1,51 @@
-"""Sequence models as estimators: a Gaussian HMM with hmmlearn's names, a CRF with those of sklearn-crfsuite."""
+"""A Gaussian hidden Markov model with the names of hmmlearn."""
 
 import warnings
 from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from .._buckets import Buckets
+from .._estimate import Frozen
 from .._fit import Status, best_of, fit
-from ..methods import LBFGS
-from ..sequences import FeatureEncoder, LinearChainCRF, Sequences, gaussian_hmm
+from .._stack import Stacked
+from ..sequences import Sequences, gaussian_hmm
 from .host import checked, held, in_double, key_of, on_device, roomy
 
 _NAMES = {"full": "full", "tied": "tied", "diag": "diagonal", "spherical": "spherical"}
+
+
+class Monitor(NamedTuple):
+    """How EM went: hmmlearn's `monitor_`. `history` is the log-likelihood after each of `iter` iterations."""
+
+    tol: float
+    n_iter: int
+    history: list[float]
+    iter: int
+    converged: bool
 
 
 class GaussianHMM(BaseEstimator):
     """A hidden Markov model with Gaussian emissions; the model is `model_`, a `pml.sequences.HMM`.
 
     Rows of `X` are the observations of all sequences, one after the other; `lengths` says how many belong to each (one
-    sequence without it). `tol` is the change of the total log-likelihood per row at which EM stops.
+    sequence without it). It may also stand in hmmlearn's place, the second. Estimates are of maximum likelihood:
+    hmmlearn's priors are not offered.
+
+    - `tol`: the change of the log-likelihood at which EM stops. `min_covar`: the smallest variance.
+    - `params`: what is learned, of "s" (`startprob_`), "t" (`transmat_`) and "mc" (`means_` and `covars_`, together).
+    - `init_params`: what is started from the data; the rest starts at the attributes of these names, set beforehand.
+      `covars_` is set in the shape of its type; after a fit it is `(n_components, n_features, n_features)`.
+    - `algorithm`: "viterbi" (the best path) or "map" (the best state at each row), for `decode` and `predict`.
+    - `n_init` starts run at once. `verbose` and `implementation` have no effect.
 
     >>> rows = np.repeat([[0.0], [5.0]], 20, axis=0) + np.random.default_rng(0).normal(size=(40, 1))
     >>> GaussianHMM(2, random_state=0).fit(rows).predict(rows)[[0, -1]].tolist() in ([0, 1], [1, 0])
@@ -37,43 +55,116 @@ class GaussianHMM(BaseEstimator):
     _parameter_constraints: ClassVar[dict] = {
         "n_components": [Interval(Integral, 1, None, closed="left")],
         "covariance_type": [StrOptions(set(_NAMES))],
+        "min_covar": [Interval(Real, 0, None, closed="left")],
+        "algorithm": [StrOptions({"viterbi", "map"})],
         "n_iter": [Interval(Integral, 1, None, closed="left")],
         "n_init": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
+        "verbose": ["verbose"],
+        "params": [str],
+        "init_params": [str],
+        "implementation": [StrOptions({"log", "scaling"})],
         "random_state": ["random_state"],
     }
 
-    def __init__(self, n_components=1, covariance_type="diag", *, n_iter=100, tol=1e-4, n_init=1, random_state=None):
+    def __init__(
+        self,
+        n_components=1,
+        covariance_type="diag",
+        *,
+        min_covar=1e-3,
+        algorithm="viterbi",
+        random_state=None,
+        n_iter=100,
+        tol=1e-2,
+        verbose=False,
+        params="stmc",
+        init_params="stmc",
+        implementation="log",
+        n_init=1,
+    ):
         self.n_components = n_components
         self.covariance_type = covariance_type
+        self.min_covar = min_covar
+        self.algorithm = algorithm
+        self.random_state = random_state
         self.n_iter = n_iter
         self.tol = tol
+        self.verbose = verbose
+        self.params = params
+        self.init_params = init_params
+        self.implementation = implementation
         self.n_init = n_init
-        self.random_state = random_state
 
     @in_double
     def fit(self, X, y=None, lengths=None):
-        """Learn by Baum-Welch; y is ignored."""
+        """Learn by Baum-Welch; a `y` with an entry for each row is ignored."""
         self._validate_params()
         X = checked(self, X, reset=True)
         if len(X) < max(self.n_components, 2):
             raise ValueError(f"n_samples={len(X)} should be >= max(2, n_components={self.n_components}).")
-        data = self._sequences(X, lengths)
+        if not {*self.params, *self.init_params} <= set("stmc") or ("m" in self.params) != ("c" in self.params):
+            raise ValueError(
+                "params and init_params are of the letters 'stmc', and params has 'm' and 'c' together; got "
+                f"{self.params!r} and {self.init_params!r}."
+            )
+        data = self._sequences(X, _lengths(X, y, lengths))
         keys = jr.split(key_of(self.random_state), self.n_init)
-        result = best_of(_learn(keys, data, self.n_components, _NAMES[self.covariance_type], self.tol, self.n_iter))
-        model = result.model
-        self.model_ = held(model)
+        options = np.asarray(self.min_covar, X.dtype), self._given(X), frozenset(self.params)
+        kind = self.n_components, _NAMES[self.covariance_type]
+        result = best_of(_learn(keys, data, kind, options, np.asarray(self.tol), self.n_iter))
+        self.model_ = held(result.model)
+        self._read(result.model)
+        self.n_iter_ = max(int(result.num_steps), 1)
+        self.converged_ = int(result.status) in (Status.converged, Status.degenerate)
+        history = np.asarray(result.objective)[1 : self.n_iter_ + 1].tolist()
+        self.monitor_ = Monitor(self.tol, self.n_iter, history, self.n_iter_, self.converged_)
+        if not self.converged_:
+            warnings.warn("EM did not converge; increase n_iter or tol.", ConvergenceWarning, stacklevel=3)
+        return self
+
+    def _given(self, X: np.ndarray) -> dict[str, np.ndarray]:
+        """Attributes that EM starts from."""
+        k, d = self.n_components, X.shape[1]
+        covars = {"full": (k, d, d), "tied": (d, d), "diag": (k, d), "spherical": (k,)}[self.covariance_type]
+        shapes = {"startprob_": (k,), "transmat_": (k, k), "means_": (k, d), "covars_": covars}
+        found = {}
+        for letter, (name, shape) in zip("stmc", shapes.items(), strict=True):
+            if letter in self.init_params:
+                continue
+            if name not in vars(self):
+                raise ValueError(f"init_params={self.init_params!r} leaves out {letter!r}: set {name} before fit.")
+            value = np.asarray(vars(self)[name], X.dtype)
+            if letter == "c" and "model_" in vars(self):
+                value = self._compact(value)
+            if value.shape != shape:
+                raise ValueError(f"{name} has shape {value.shape}; wanted {shape}.")
+            found[letter] = value
+        return found
+
+    def _compact(self, covars: np.ndarray) -> np.ndarray:
+        """Whole matrices, as a fit leaves them, in the shape of their type."""
+        if covars.ndim != 3 or self.covariance_type == "full":
+            return covars
+        diagonals = np.diagonal(covars, axis1=1, axis2=2)
+        return {"tied": covars[0], "diag": diagonals, "spherical": diagonals[:, 0]}[self.covariance_type]
+
+    def _read(self, model: Any) -> None:
         self.startprob_ = np.exp(np.asarray(model.log_initial()))
         self.transmat_ = np.exp(np.asarray(model.log_transition()))
         points = held(model.emission.map(lambda leaf: leaf.point()))
         self.means_ = points.loc
-        full = self.covariance_type in ("full", "tied")
-        self.covars_ = points.covariance if full else points.scale**2
-        self.n_iter_ = max(int(result.num_steps), 1)
-        self.converged_ = int(result.status) in (Status.converged, Status.degenerate)
-        if not self.converged_:
-            warnings.warn("EM did not converge; increase n_iter or tol.", ConvergenceWarning, stacklevel=3)
-        return self
+        if self.covariance_type in ("full", "tied"):
+            self.covars_ = points.covariance
+        else:
+            spread = np.broadcast_to(points.scale.reshape(self.n_components, -1) ** 2, points.loc.shape)
+            self.covars_ = spread[:, :, None] * np.eye(points.loc.shape[1], dtype=spread.dtype)[None]
+
+    @property
+    def n_features(self):
+        """How many columns the observations have."""
+        check_is_fitted(self)
+        return self.n_features_in_
 
     def _sequences(self, X: np.ndarray, lengths: Any) -> Sequences:
         """Padded, with room in both axes, so that few shapes are compiled."""
@@ -89,26 +180,62 @@ class GaussianHMM(BaseEstimator):
         return Sequences(jnp.asarray(xs), jnp.asarray(lengths, jnp.int32))
 
     @in_double
-    def _answer(self, X: Any, lengths: Any, function: Any) -> np.ndarray:
+    def _answer(self, X: Any, lengths: Any, function: Any) -> list[np.ndarray]:
+        """What a function says of each sequence; of those with a value per row, the rows of all."""
         check_is_fitted(self)
-        X = checked(self, X)
-        data = self._sequences(X, lengths)
-        found = np.asarray(_over_sequences(function, on_device(self.model_), data))
-        if found.ndim == 1:
-            return found
-        return np.concatenate([row[:length] for row, length in zip(found, np.asarray(data.lengths), strict=True)])
+        data = self._sequences(checked(self, X), lengths)
+        found = jax.tree_util.tree_map(np.asarray, _over_sequences(function, on_device(self.model_), data))
+        cut = lambda table: np.concatenate([row[:n] for row, n in zip(table, np.asarray(data.lengths), strict=True)])
+        return [part if part.ndim == 1 else cut(part) for part in found]
+
+    def decode(self, X, lengths=None, algorithm=None):
+        """The log-probability of the observations together with the best path ("viterbi"), or the sum of those of the
+        best states ("map"); and the path."""
+        chosen = self.algorithm if algorithm is None else algorithm
+        if chosen not in ("viterbi", "map"):
+            raise ValueError(f"algorithm must be 'viterbi' or 'map'; got {chosen!r}.")
+        if chosen == "viterbi":
+            total, path = self._answer(X, lengths, _decode)
+            return float(total.sum()), path
+        probs = self.predict_proba(X, lengths)
+        return float(probs.max(axis=1).sum()), probs.argmax(axis=1)
 
     def predict(self, X, lengths=None):
-        """The most probable path of states of each sequence (Viterbi)."""
-        return self._answer(X, lengths, _decode)
+        """The states of each sequence that `decode` finds."""
+        return self.decode(X, lengths)[1]
+
+    def score_samples(self, X, lengths=None):
+        """The log-likelihood of all sequences, and posterior probabilities of the states at each row."""
+        total, probs = self._answer(X, lengths, _smooth)
+        return float(total.sum()), probs
 
     def predict_proba(self, X, lengths=None):
         """Posterior probabilities of the states at each row."""
-        return self._answer(X, lengths, _smooth)
+        return self.score_samples(X, lengths)[1]
 
     def score(self, X, y=None, lengths=None):
-        """Total log-likelihood of the sequences."""
-        return float(np.sum(self._answer(X, lengths, _log_prob)))
+        """Total log-likelihood of the sequences; a `y` with an entry for each row is ignored."""
+        return self.score_samples(X, _lengths(X, y, lengths))[0]
+
+    def _n_parameters(self) -> int:
+        k, d = self.n_components, self.n_features_in_
+        covars = {"spherical": k, "diag": k * d, "full": k * d * (d + 1) // 2, "tied": d * (d + 1) // 2}
+        return k - 1 + k * (k - 1) + k * d + covars[self.covariance_type]
+
+    def aic(self, X, lengths=None):
+        """Akaike's information criterion; lower is better."""
+        return -2 * self.score(X, lengths=lengths) + 2 * self._n_parameters()
+
+    def bic(self, X, lengths=None):
+        """The Bayesian information criterion; lower is better."""
+        return -2 * self.score(X, lengths=lengths) + self._n_parameters() * np.log(len(X))
+
+    def get_stationary_distribution(self):
+        """Probabilities of the states that a transition leaves as they are."""
+        check_is_fitted(self)
+        k = self.n_components
+        balance = np.concatenate([self.transmat_.T - np.eye(k), np.ones((1, k))])
+        return np.linalg.lstsq(balance, np.eye(k + 1)[k], rcond=None)[0]
 
     @in_double
     def sample(self, n_samples=1, random_state=None):
@@ -118,16 +245,18 @@ class GaussianHMM(BaseEstimator):
         return np.asarray(rows), np.asarray(states)
 
 
+def _lengths(X: Any, y: Any, lengths: Any) -> Any:
+    """Lengths, also where hmmlearn has them: anything in the place of `y` that has no entry for each row."""
+    return y if lengths is None and y is not None and np.shape(y)[:1] != (len(X),) else lengths
+
+
 def _decode(model: Any, one: Sequences) -> Any:
-    return model.decode(one)
+    path = model.decode(one)
+    return model.log_prob(one._replace(states=path)), path
 
 
 def _smooth(model: Any, one: Sequences) -> Any:
-    return model.smooth(one)
-
-
-def _log_prob(model: Any, one: Sequences) -> Any:
-    return model.log_prob(one)
+    return model.log_prob(one), model.smooth(one)
 
 
 @eqx.filter_jit
@@ -136,100 +265,51 @@ def _over_sequences(function: Any, model: Any, data: Sequences) -> Any:
 
 
 @eqx.filter_jit
-def _learn(keys: Any, data: Sequences, k: int, covariance: str, tol: float, max_steps: int) -> Any:
+def _learn(keys: Any, data: Sequences, kind: tuple[int, str], options: tuple, tol: Any, max_steps: int) -> Any:
     lengths = data.lengths
     assert lengths is not None, "scikit-learn's data are cut by lengths"
-    rows = jnp.sum(lengths).astype(data.xs.dtype)
+    least, given, params = options
 
     def one(key):
-        start = gaussian_hmm(key, data, k, covariance)
+        start = _with_floor(_begun(gaussian_hmm(key, data, *kind), given, kind[1]), least)
         value = start.log_likelihood(data, jnp.ones(lengths.shape, data.xs.dtype))
-        share = tol * rows / jnp.maximum(jnp.abs(value), 1)
-        return fit(start, data, max_steps=max_steps, rtol=share)
+        found = fit(_held_back(start, params), data, max_steps=max_steps, rtol=tol / jnp.maximum(jnp.abs(value), 1))
+        return eqx.tree_at(lambda f: f.model, found, _taken_up(start, found.model, params))
 
     return one(keys[0]) if keys.shape[0] == 1 else eqx.filter_vmap(one)(keys)
 
 
-class CRF(ClassifierMixin, BaseEstimator):
-    """A linear-chain conditional random field over sparse features; the model is `model_`, a `LinearChainCRF`.
-
-    `X` is a list of sequences, each a list of steps, each a mapping from features to values or a list of features; `y`
-    a list of lists of labels. `c2` is the L2 penalty. `all_possible_states` and `all_possible_transitions` give weights
-    to pairs that never occur too. Weights are learned by L-BFGS.
-
-    >>> X = [[["w=the"], ["w=cat"]], [["w=a"], ["w=dog"]]]
-    >>> CRF().fit(X, [["DET", "NOUN"], ["DET", "NOUN"]]).predict([[["w=the"], ["w=dog"]]])
-    [['DET', 'NOUN']]
-    """
-
-    _parameter_constraints: ClassVar[dict] = {
-        "c2": [Interval(Real, 0, None, closed="left")],
-        "max_iterations": [Interval(Integral, 1, None, closed="left")],
-        "min_freq": [Interval(Integral, 1, None, closed="left")],
-        "all_possible_states": ["boolean"],
-        "all_possible_transitions": ["boolean"],
+def _begun(start: Any, given: dict[str, Any], covariance: str) -> Any:
+    """The start with what is given."""
+    member = lambda m: m.emission.each.distribution
+    whole = covariance in ("full", "tied")
+    places = {
+        "s": lambda m: m.initial.distribution.probs,
+        "t": lambda m: m.transition.each.distribution.probs,
+        "m": lambda m: member(m).loc,
+        "c": lambda m: member(m).covariance if whole else member(m).scale,
     }
+    for letter, value in given.items():
+        start = eqx.tree_at(places[letter], start, value if letter != "c" or whole else jnp.sqrt(value))
+    return start
 
-    def __init__(
-        self, *, c2=1.0, max_iterations=100, min_freq=1, all_possible_states=True, all_possible_transitions=True
-    ):
-        self.c2 = c2
-        self.max_iterations = max_iterations
-        self.min_freq = min_freq
-        self.all_possible_states = all_possible_states
-        self.all_possible_transitions = all_possible_transitions
 
-    @in_double
-    def fit(self, X, y):
-        """Learn from sequences and their labels."""
-        self._validate_params()
-        X, y = list(map(list, X)), [list(map(str, labels)) for labels in y]
-        self.encoder_ = FeatureEncoder.from_sentences(X, y, min_count=self.min_freq)
-        data = self.encoder_.encode(X, y)
-        observed = self.encoder_.observed(data)
-        if self.all_possible_transitions:
-            observed = observed._replace(transitions=jnp.ones_like(observed.transitions))
-        start = LinearChainCRF.sparse(
-            self.encoder_.num_features,
-            self.encoder_.num_labels,
-            l2=self.c2,
-            observed=None if self.all_possible_states else observed,
-        )
-        if self.all_possible_states and not self.all_possible_transitions:
-            start = eqx.tree_at(lambda m: m.active, start, observed.transitions, is_leaf=lambda a: a is None)
-        result = fit(start, data, LBFGS(), max_steps=self.max_iterations)
-        self.model_ = held(result.model)
-        self.n_iter_ = int(result.num_steps)
-        self.classes_ = np.array(self.encoder_.tags.words)
-        return self
+def _with_floor(start: Any, least: Any) -> Any:
+    """The smallest variance as a number, not as a share of the data's."""
+    where = lambda m: m.emission.each.distribution.floor
+    return eqx.tree_at(where, start, jnp.full_like(where(start), least))
 
-    def _encoded(self, X: Any) -> Buckets:
-        check_is_fitted(self)
-        return self.encoder_.encode(list(map(list, X)))
 
-    @in_double
-    def predict(self, X):
-        """The most probable labels of each sequence."""
-        data = self._encoded(X)
-        return [self.encoder_.labels(path) for path in on_device(self.model_).decode_all(data)]
+def _held_back(start: Any, params: frozenset) -> Any:
+    """The model of which nothing else than `params` is learned."""
+    fixed = lambda stack: Stacked(Frozen(stack.map(lambda leaf: leaf)))
+    model = start if "s" in params else eqx.tree_at(lambda m: m.initial, start, Frozen(start.initial))
+    model = model if "t" in params else eqx.tree_at(lambda m: m.transition, model, fixed(start.transition))
+    return model if "m" in params else eqx.tree_at(lambda m: m.emission, model, fixed(start.emission))
 
-    @in_double
-    def predict_marginals(self, X):
-        """For each step of each sequence, the probability of every label."""
-        data = self._encoded(X)
-        model = on_device(self.model_)
-        found = data.map(jax.vmap(model.marginals))
-        names = self.classes_.tolist()
-        return [
-            [dict(zip(names, map(float, row), strict=True)) for row in table[: len(x)]]
-            for table, x in zip(found, X, strict=True)
-        ]
 
-    def score(self, X, y):
-        """Share of steps with the right label."""
-        pairs = [
-            (a, str(b))
-            for found, true in zip(self.predict(X), y, strict=True)
-            for a, b in zip(found, true, strict=True)
-        ]
-        return sum(a == b for a, b in pairs) / len(pairs)
+def _taken_up(start: Any, model: Any, params: frozenset) -> Any:
+    """The learned model, with leaves that can be learned again."""
+    model = model if "s" in params else eqx.tree_at(lambda m: m.initial, model, start.initial)
+    model = model if "t" in params else eqx.tree_at(lambda m: m.transition, model, start.transition)
+    return model if "m" in params else eqx.tree_at(lambda m: m.emission, model, start.emission)
