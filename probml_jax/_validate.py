@@ -179,17 +179,26 @@ def as_weights(weights: Any, num_units: int, dtype: Any, *, some: bool = True) -
     return weights
 
 
+def _is_one_array(x: Any) -> bool:
+    """A list is a pair of things, such as inputs and labels, only if it holds arrays that do not stack to more axes."""
+    if not isinstance(x, list) or not x:
+        return isinstance(x, list)
+    shapes = {tuple(a.shape) if isinstance(a, (np.ndarray, jax.Array)) else None for a in x}
+    return shapes == {None} or (len(shapes) == 1 and None not in shapes and len(min(shapes)) > 1)
+
+
 def as_data(data: Any) -> Any:
-    """Arrays of a data tree as JAX arrays, a list as one of them; float64 is refused when it would be narrowed."""
+    """Arrays of a data tree as JAX arrays, a list of numbers or of equal tables (sequences) as one of them; float64 is
+    refused when it would be narrowed."""
 
     def convert(leaf):
-        if isinstance(leaf, list):
+        if _is_one_array(leaf):
             return from_list(leaf, "data")
         if isinstance(leaf, np.ndarray) and np.issubdtype(leaf.dtype, np.floating):
             return as_float(leaf, "data")
         return jnp.asarray(leaf)
 
-    converted = jax.tree_util.tree_map(convert, data, is_leaf=lambda leaf: isinstance(leaf, list))
+    converted = jax.tree_util.tree_map(convert, data, is_leaf=_is_one_array)
     check_units(converted)
     for leaf in jax.tree_util.tree_leaves(converted):
         check_finite("data", leaf)

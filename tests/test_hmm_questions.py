@@ -221,3 +221,15 @@ def test_parts_that_do_not_fit_are_named():
     ):
         with pytest.raises(ValueError, match="no observed entry"):
             build()
+
+
+def test_a_list_of_arrays_is_not_taken_for_something_else():
+    """Equal tables stack; a pair of inputs and labels stays a pair; labels of several sequences want padding."""
+    labels = [jnp.array([0, 1, 0, 1]), jnp.array([1, 0, 0, 1])]
+    hmm = pml.sequences.categorical_hmm(jr.key(0), jnp.stack(labels), 2, 2)
+    with pytest.raises(ValueError, match="pad_sequences"):
+        pml.fit(hmm, labels, max_steps=2)
+    x = jnp.linspace(0.0, 1.0, 12)
+    gp = pml.gaussian_processes.GaussianProcess(pml.gaussian_processes.kernels.RBF(0.5), noise=0.1)
+    pair, listed = (pml.fit(gp, data, pml.LBFGS(), max_steps=2) for data in ((x, x**2), [x, x**2]))
+    np.testing.assert_array_equal(pair.objective, listed.objective)

@@ -356,6 +356,8 @@ class HMM(AbstractJointModel):
         return HMM(ML(self.initial.point()), moves, emission, self.allowed, self.lags)
 
     def validate(self, data: Any) -> None:
+        if isinstance(data, list):
+            raise ValueError("data is a list of arrays: make it (xs, lengths) by pad_sequences, or stack it.")
         many = self._many(data)
         n, t = jax.tree_util.tree_leaves(many.xs)[0].shape[:2]
         check_lengths(many.lengths, n, t)
