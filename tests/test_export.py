@@ -36,7 +36,7 @@ CHAIN = {
         name: (lambda *a, f=name: getattr(chain, f)(*a), POTENTIALS) for name in "filter smooth entropy viterbi".split()
     },
     "expected_counts": (lambda *a: chain.expected_counts(*a), POTENTIALS),
-    "log_beliefs": (lambda *a: chain.log_beliefs(make_chain(*a, None)), POTENTIALS),
+    "wide_beliefs": (lambda *a: chain.wide_beliefs(make_chain(*a, None)), POTENTIALS),
     "parallel": (lambda *a: (chain.smooth(*a, parallel=True), chain.viterbi(*a, parallel=True)), POTENTIALS),
     "gradient": (jax.grad(lambda a, b, c: chain.log_partition(a, b, c)), POTENTIALS),
     "k_best": (lambda *a: chain.k_best(*a, k=3), POTENTIALS),

@@ -62,7 +62,7 @@ def test_blocks_do_not_show(monkeypatch):
     xs, new = jnp.asarray(rng.normal(size=(50, 3))), jnp.asarray(rng.normal(size=(37, 3)))
     kde = KernelDensity.from_data(xs)
     whole = kde.log_probs(new), kde.leave_one_out()
-    monkeypatch.setattr(pairs, "ENTRIES", 500)  # ten rows at a time
+    monkeypatch.setattr(pairs, "_ENTRIES", 500)  # ten rows at a time
     jax.clear_caches()
     np.testing.assert_allclose(kde.log_probs(new), whole[0], rtol=1e-12)
     np.testing.assert_allclose(kde.leave_one_out(), whole[1], rtol=1e-12)

@@ -210,7 +210,7 @@ def _marginal_log_probs(density: KernelDensity, xs: Array) -> Array:
         squared = jnp.sum(jnp.where(seen[:, None, :], apart, 0) ** 2, axis=2)
         return logsumexp(log_weights[None] - 0.5 * squared, axis=1) - matmul(seen.astype(rows.dtype), volumes)
 
-    return pairs.by_rows(of_block, density._scaled(xs), max(1, pairs.ENTRIES // (n * d)))
+    return pairs.by_rows(of_block, density._scaled(xs), pairs.rows_at_once(n * d))
 
 
 @eqx.filter_jit

@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 from .._linalg import matmul
 from .._special import any_in_batch, safe_log
 
-ENTRIES = 1 << 20  # pairs at a time; more falls out of the caches, fewer leave cores idle
+_ENTRIES = 1 << 20  # pairs at a time; more falls out of the caches, fewer leave cores idle
 _LEAST_ROWS = 8
 
 
@@ -32,6 +32,11 @@ def by_rows(function: Callable[[PyTree], Array], rows: PyTree, block: int) -> Ar
     found = jax.lax.map(one_block, jnp.minimum(jnp.arange(count) * block, n - block))
     whole = found[:-1].reshape(-1, *found.shape[2:])
     return jnp.concatenate([whole, found[-1, count * block - n :]])
+
+
+def rows_at_once(entries: int) -> int:
+    """How many rows of so many numbers each make a block."""
+    return max(1, _ENTRIES // entries)
 
 
 def squared_distances(xs: Float[Array, "m d"], points: Float[Array, "n d"]) -> Float[Array, "m n"]:
@@ -80,7 +85,7 @@ def log_kernel_sums(
     of the kernel; memory of one block.
     """
     numbers = jnp.arange(points.shape[0])
-    block = max(ENTRIES // points.shape[0], _LEAST_ROWS)
+    block = max(_ENTRIES // points.shape[0], _LEAST_ROWS)
 
     def over(distances, xs, points):
         def of_block(rows):
