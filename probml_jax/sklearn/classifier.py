@@ -4,11 +4,11 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-import jax
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
+from ..inference.blocks import in_blocks
 from .host import checked, in_double, over_rows
 
 
@@ -16,7 +16,7 @@ class AbstractGenerativeEstimator(ClassifierMixin, BaseEstimator):
     """Probabilities of classes from joint scores; `model_` is a `GenerativeClassifier`."""
 
     # of a model and rows; a class may leave out what all classes have in common
-    joint_scores: ClassVar[Callable] = staticmethod(lambda model, rows: jax.vmap(model.log_joint)(rows))
+    joint_scores: ClassVar[Callable] = staticmethod(lambda model, rows: in_blocks(model.log_joint, rows))
     takes_sparse: ClassVar[bool] = False
 
     @abstractmethod

@@ -114,8 +114,8 @@ class GaussianNB(AbstractNaiveBayes):
         self._moments = np.zeros(num_classes + 1), *np.zeros((2, num_classes + 1, num_features))
 
     def _count(self, X: Any, labels: np.ndarray, weights: np.ndarray) -> None:
-        parts = [(X[labels == c], weights[labels == c]) for c in range(len(self.classes_))]
-        new = [_moments(rows, share) for rows, share in [*parts, (X, np.ones(len(X)))]]
+        new = [_moments(X[labels == c], weights[labels == c]) for c in range(len(self.classes_))]
+        new.append(_union(new) if (weights == 1).all() else _moments(X, np.ones(len(X))))
         self._moments = _together(self._moments, tuple(map(np.stack, zip(*new, strict=True))))
 
     def _model(self, dtype: Any) -> GenerativeClassifier:
@@ -141,6 +141,13 @@ def _moments(rows: np.ndarray, weights: np.ndarray) -> tuple[Any, ...]:
         return total, *np.zeros((2, rows.shape[1]))
     mean = weights @ rows / total
     return total, mean, weights @ (rows - mean[None]) ** 2
+
+
+def _union(parts: list[tuple[Any, ...]]) -> tuple[Any, ...]:
+    """Moments of several sets of rows as those of all of them."""
+    counts, means, scatters = map(np.stack, zip(*parts, strict=True))
+    mean = counts @ means / counts.sum()
+    return counts.sum(), mean, scatters.sum(axis=0) + counts @ (means - mean[None]) ** 2
 
 
 def _together(old: tuple[Any, ...], new: tuple[Any, ...]) -> tuple[Any, ...]:
