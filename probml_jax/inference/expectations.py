@@ -1,6 +1,6 @@
 """What a long chain is expected to do, one stretch of time after the other: what EM needs, and memory for the messages.
 
-Arrays of a whole chain, one for each thing that is computed of them, do not fit the caches; those of a stretch do.
+Arrays of a whole chain, one for each thing that is computed of it, are as large as the chain; those of a stretch are not.
 """
 
 from collections.abc import Callable
@@ -29,6 +29,9 @@ from .messages import (
 
 # what is computed of a stretch, some eight arrays of its potentials' size, should fill about this much
 _STRETCH_BYTES, _LEAST_STEPS = 1 << 20, 256
+# measured, in float32 with 8 states: at 100,000 steps EM of the whole takes 80 ms where stretches take 97; at 1,000,000
+# both take 0.95 s, and stretches a sixth less memory
+_MOST_NUMBERS = 1 << 22
 
 
 class Expectations(NamedTuple):
@@ -51,8 +54,8 @@ class _Stretch(NamedTuple):
 
 
 def is_long(t: int, k: int) -> bool:
-    """Whether a chain of t steps and k states is worth cutting."""
-    return t > 2 * max(_LEAST_STEPS, _STRETCH_BYTES // (32 * k))
+    """Whether a chain of t steps and k states is worth cutting: shorter ones are quicker as a whole, on several cores."""
+    return t * k > _MOST_NUMBERS
 
 
 def stretch_length(t: int, k: int, itemsize: int) -> int:
