@@ -1,6 +1,6 @@
 """What a long chain is expected to do, one stretch of time after the other: what EM needs, and memory for the messages.
 
-Arrays of a whole chain, one for each thing that is computed of it, are as large as the chain; those of a stretch are not.
+Arrays of a whole chain, one for each thing that is computed of it, are as long as it; those of a stretch are not.
 """
 
 from collections.abc import Callable
@@ -54,7 +54,7 @@ class _Stretch(NamedTuple):
 
 
 def is_long(t: int, k: int) -> bool:
-    """Whether a chain of t steps and k states is worth cutting: shorter ones are quicker as a whole, on several cores."""
+    """Whether a chain of t steps and k states is worth cutting: on several cores shorter ones are quicker whole."""
     return t * k > _MOST_NUMBERS
 
 
