@@ -158,7 +158,10 @@ def check_units(data: Any) -> int:
         raise ValueError("data must be arrays with a leading axis of units; got a scalar or nothing.")
     lengths = {leaf.shape[0] for leaf in leaves}
     if len(lengths) > 1:
-        raise ValueError(f"the arrays of data have different numbers of units: {sorted(lengths)}.")
+        raise ValueError(
+            f"the arrays of data have different numbers of units: {sorted(lengths)}. Sequences of unequal length become "
+            "(xs, lengths) by pml.sequences.pad_sequences."
+        )
     if lengths == {0}:
         raise ValueError("data is empty: at least one unit is wanted.")
     return lengths.pop()
