@@ -159,8 +159,8 @@ def check_units(data: Any) -> int:
     lengths = {leaf.shape[0] for leaf in leaves}
     if len(lengths) > 1:
         raise ValueError(
-            f"the arrays of data have different numbers of units: {sorted(lengths)}. Sequences of unequal length become "
-            "(xs, lengths) by pml.sequences.pad_sequences."
+            f"the arrays of data have different numbers of units: {sorted(lengths)}. Sequences of unequal length "
+            "become (xs, lengths) by pml.sequences.pad_sequences."
         )
     if lengths == {0}:
         raise ValueError("data is empty: at least one unit is wanted.")
