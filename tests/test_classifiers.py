@@ -571,3 +571,10 @@ def test_lists_and_flags_are_data():
     np.testing.assert_allclose(model.probs([1.0, 2.0]), model.probs(jnp.array([1.0, 2.0])))
     data = jnp.array([[1.0, 2], [2, 3]]), jnp.array([0, 1])
     np.testing.assert_allclose(pml.objective(model, data), pml.objective(model, data, jnp.ones(2)))
+
+
+def test_a_column_that_is_constant_within_a_class_is_shrunken_too():
+    xs = jr.normal(jr.key(0), (60, 3)).at[:30, 1].set(2.0)
+    model = pml.classifiers.qda(xs, jnp.arange(60) // 30, 2, shrinkage="auto")
+    assert np.isfinite(model.class_conditionals.each.distribution.covariance).all()
+    assert np.isfinite(jax.vmap(model.log_probs)(xs)).all()

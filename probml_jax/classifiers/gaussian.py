@@ -128,7 +128,8 @@ def _ledoit_wolf(xs: Array, shares: Float[Array, "n c"], locs: Float[Array, "c d
         mass, d = jnp.sum(share), loc.size
         residual = xs - loc[None]
         covariance = jnp.matmul((share[:, None] * residual).T, residual, precision="highest") / mass
-        scale = jnp.sqrt(jnp.diagonal(covariance))
+        variance = jnp.diagonal(covariance)
+        scale = jnp.sqrt(jnp.where(variance > 0, variance, 1))  # a column that is constant within the class
         correlation = covariance / (scale[:, None] * scale[None])
         fourth = jnp.sum(share * jnp.sum((residual / scale[None]) ** 2, axis=1) ** 2) / mass
         distance = jnp.sum(correlation**2) - d
