@@ -191,6 +191,14 @@ def _is_one_array(x: Any) -> bool:
 
 
 def as_data(data: Any) -> Any:
+    """Data to learn from: arrays of units, none of them infinite."""
+    converted = as_units(data)
+    for leaf in jax.tree_util.tree_leaves(converted):
+        check_finite("data", leaf)
+    return converted
+
+
+def as_units(data: Any) -> Any:
     """Arrays of a data tree as JAX arrays, a list of numbers or of equal tables (sequences) as one of them; float64 is
     refused when it would be narrowed."""
 
@@ -203,8 +211,6 @@ def as_data(data: Any) -> Any:
 
     converted = jax.tree_util.tree_map(convert, data, is_leaf=_is_one_array)
     check_units(converted)
-    for leaf in jax.tree_util.tree_leaves(converted):
-        check_finite("data", leaf)
     return converted
 
 

@@ -5,6 +5,7 @@ import os
 import pathlib
 
 import jax
+import numpy as np
 import pytest
 from jaxtyping import install_import_hook
 
@@ -43,6 +44,18 @@ def pytest_collection_modifyitems(items):
     for item in items:
         name = getattr(item, "callspec", None) and item.callspec.params.get("name")
         item.add_marker(pytest.mark.xdist_group(f"{item.path.stem}-{name or item.name}"))
+
+
+_first_states = {}
+
+
+@pytest.fixture(autouse=True)
+def _same_numbers_in_any_order(request):
+    """A module's generator starts every test where its import left it: workers share tests out as they please."""
+    generator = getattr(request.module, "rng", None)
+    if isinstance(generator, np.random.Generator):
+        bits = generator.bit_generator
+        bits.state = _first_states.setdefault(request.module.__name__, bits.state)
 
 
 _tests_since = 0

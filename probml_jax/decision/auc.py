@@ -137,7 +137,8 @@ def _interval(given: Outcomes, level: Array) -> AucInterval:
         mass = mass.astype(dtype)
         count = jnp.sum(mass)
         mean = jnp.sum(mass * values) / count
-        return mean, jnp.sum(mass * (values - mean) ** 2) / (count - 1) / count
+        spread = jnp.sum(mass * (values - mean) ** 2) / jnp.where(count > 1, count - 1, jnp.nan)
+        return mean, spread / count
 
     negatives, positives = given.mass(given.negative), given.mass(given.positive)
     value, of_positives = moments(positives, share_below(negatives))

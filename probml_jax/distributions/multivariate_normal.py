@@ -29,6 +29,7 @@ from .._special import LOG_2PI, any_in_batch, batch_center, is_stacked, middle, 
 from .._typing import Flag, PRNGKey, Scalar
 from .._validate import as_float, check_positive_definite, check_rank, check_shape
 from ..inference.blocks import pooled
+from ..inference.whitening import squared_length
 from .coordinates import Moments
 
 # beyond this many features the shared products of a block of events no longer fit the cache: when they are pooled, and
@@ -245,28 +246,18 @@ class MultivariateNormal(AbstractExponentialFamily):
 
 def _log_prob(loc, covariance, whiten, x):
     constant = jnp.sum(jnp.log(jnp.diagonal(whiten))) - 0.5 * x.size * LOG_2PI
+    if x.size > _MAX_SCORED:
+        return constant - 0.5 * squared_length(whiten, loc, x)
     center = batch_center(jax.lax.stop_gradient(x))
     precision = jnp.sum(whiten**2, axis=0)
     size = jnp.sum(precision * (jnp.diagonal(covariance) + (center - loc) ** 2))
-    # a difference of whitened vectors loses the distance, a quadratic form its square
-    many = x.size > _MAX_SCORED
-    together = _whitened_quadratic if many else _shared_quadratic
-    alone = separately(loc, size / 12.5 if many else size)
-    return constant + jax.lax.cond(alone, _direct_quadratic, together, loc, whiten, center, x)
+    quadratic = jax.lax.cond(separately(loc, size), _direct_quadratic, _shared_quadratic, loc, whiten, center, x)
+    return constant + quadratic
 
 
 @jax.checkpoint  # a branch stores for its gradient what either branch would store: let that be the inputs alone
 def _direct_quadratic(loc, whiten, center, x):
-    y = matmul(whiten, x - loc)
-    return -0.5 * jnp.sum(y * y)
-
-
-@jax.checkpoint
-def _whitened_quadratic(loc, whiten, center, x):
-    """Whitened about the events' common centre: under vmap over events and members a single matrix product, with the
-    coordinates of an event next to each other."""
-    y = matmul(x - center, whiten.T) - matmul(loc - center, whiten.T)
-    return -0.5 * jnp.sum(y * y)
+    return -0.5 * squared_length(whiten, loc, x)
 
 
 @jax.checkpoint

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from .._validate import as_data, check_units
+from .._validate import as_units, check_units
 
 # Measured: a block whose data fill about this much keeps the (components x block) intermediates of a mixture in
 # cache while its matrix products are still large enough to run on all cores.
@@ -59,14 +59,17 @@ def mapped(function: Callable[[PyTree], PyTree], data: PyTree, block: int) -> Py
     block = min(block, n)
     if block == n:
         return jax.vmap(function)(data)
-    count = -(-n // block)
-    starts = jnp.minimum(jnp.arange(count) * block, n - block)
     take = lambda start: jax.tree_util.tree_map(lambda a: jax.lax.dynamic_slice_in_dim(a, start, block), data)
-    _, parts = jax.lax.scan(lambda _, start: (None, jax.vmap(function)(take(start))), None, starts)
-    # of the last block, what the others do not have
-    fresh = n - (count - 1) * block
-    join = lambda a: jnp.concatenate([a[:-1].reshape((count - 1) * block, *a.shape[2:]), a[-1, block - fresh :]])
-    return jax.tree_util.tree_map(join, parts)
+    one_block = lambda start: jax.vmap(function)(take(start))
+
+    def fill(found, i):
+        start = jnp.minimum(i * block, n - block)
+        put = lambda whole, part: jax.lax.dynamic_update_slice_in_dim(whole, part, start, 0)
+        return jax.tree_util.tree_map(put, found, one_block(start)), None
+
+    # filled in place: parts that are put together afterwards are copied once more
+    empty = jax.tree_util.tree_map(lambda s: jnp.zeros((n, *s.shape[1:]), s.dtype), jax.eval_shape(one_block, 0))
+    return jax.lax.scan(fill, empty, jnp.arange(-(-n // block)))[0]
 
 
 def in_blocks(function: Callable[[Any], Any], data: Any, num_units: int | None = None) -> PyTree:
@@ -79,7 +82,7 @@ def in_blocks(function: Callable[[Any], Any], data: Any, num_units: int | None =
     >>> in_blocks(jnp.sum, jnp.ones((5, 2)), num_units=2).tolist()
     [2.0, 2.0, 2.0, 2.0, 2.0]
     """
-    data = as_data(data)
+    data = as_units(data)
     block = block_size(data, check_units(data)) if num_units is None else num_units
     if block < 1:
         raise ValueError(f"num_units must be at least 1; got {block}.")
