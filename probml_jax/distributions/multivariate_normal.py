@@ -113,7 +113,7 @@ class MultivariateNormal(AbstractExponentialFamily):
 
     def mahalanobis(self, x: Float[Array, "d"]) -> Scalar:
         r"""$\sqrt{(x-\mu)^\top\Sigma^{-1}(x-\mu)}$."""
-        squared = jnp.sum(matmul(inverse_factor(self.covariance), x - self.loc) ** 2)
+        squared = squared_length(inverse_factor(self.covariance), self.loc, x)
         return jnp.where(squared > 0, jnp.sqrt(jnp.where(squared > 0, squared, 1)), 0)
 
     def principal_axes(self) -> tuple[Float[Array, "d"], Float[Array, "d d"]]:
@@ -247,7 +247,7 @@ class MultivariateNormal(AbstractExponentialFamily):
 def _log_prob(loc, covariance, whiten, x):
     constant = jnp.sum(jnp.log(jnp.diagonal(whiten))) - 0.5 * x.size * LOG_2PI
     if x.size > _MAX_SCORED:
-        return constant - 0.5 * squared_length(whiten, loc, x)
+        return constant + _direct_quadratic(loc, whiten, None, x)
     center = batch_center(jax.lax.stop_gradient(x))
     precision = jnp.sum(whiten**2, axis=0)
     size = jnp.sum(precision * (jnp.diagonal(covariance) + (center - loc) ** 2))
@@ -256,7 +256,7 @@ def _log_prob(loc, covariance, whiten, x):
 
 
 @jax.checkpoint  # a branch stores for its gradient what either branch would store: let that be the inputs alone
-def _direct_quadratic(loc, whiten, center, x):
+def _direct_quadratic(loc, whiten, _, x):
     return -0.5 * squared_length(whiten, loc, x)
 
 

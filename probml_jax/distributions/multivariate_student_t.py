@@ -29,6 +29,7 @@ from .._linalg import (
 from .._special import missing_in_batch
 from .._typing import Flag, PRNGKey, Scalar
 from .._validate import as_float, check, check_positive, check_positive_definite, check_rank, check_shape
+from ..inference.whitening import squared_length
 from .student_t import ScaleMixtureMoments, latent_precision, refit_df
 
 
@@ -129,8 +130,9 @@ class MultivariateStudentT(AbstractFamily):
 
     def _complete(self, xs, weights):
         delta = xs - self.loc[None, :]
-        whitened = matmul(delta, inverse_factor(self.scale_matrix).T)
-        return self._moments(delta, jnp.sum(whitened**2, axis=1), jnp.full_like(weights, self.loc.size), weights)
+        whiten = inverse_factor(self.scale_matrix)
+        squared = jax.vmap(lambda x: squared_length(whiten, self.loc, x))(xs)
+        return self._moments(delta, squared, jnp.full_like(weights, self.loc.size), weights)
 
     def _imputed(self, xs, weights):
         delta, squared, spread = jax.vmap(self._impute)(xs)
@@ -175,10 +177,10 @@ class MultivariateStudentT(AbstractFamily):
 
 def _distance(loc, matrix, x):
     """Observed dimensions, squared distance and half log-determinant of one complete event."""
-    # the factor does not depend on x: under vmap over events it is computed once and this is one matrix product
+    # the factor does not depend on x: under vmap over events it is computed once
     whiten = inverse_factor(matrix)
-    y = matmul(whiten, x - loc)
-    return jnp.full((), x.size, x.dtype), jnp.sum(y * y), -jnp.sum(jnp.log(jnp.diagonal(whiten)))
+    log_scale = -jnp.sum(jnp.log(jnp.diagonal(whiten)))
+    return jnp.full((), x.size, x.dtype), squared_length(whiten, loc, x), log_scale
 
 
 def _observed(loc, matrix, x):
