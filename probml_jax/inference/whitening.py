@@ -48,7 +48,7 @@ def _axes(batched: list) -> list:
 def _members_lengths(whiten: Array, locs: Array, xs: Float[Array, "n d"]) -> Float[Array, "k n"]:
     if xs.shape[0] < _MANY:
         return jax.vmap(_lengths, (0, 0, None))(whiten, locs, xs)
-    return jax.lax.map(lambda member: _lengths(*member, xs), (whiten, locs))
+    return jax.lax.map(lambda member: _lengths(member[0], member[1], xs), (whiten, locs))
 
 
 _MEMBERS, _EVENTS = [True, True, False], [False, False, True]
