@@ -5,11 +5,11 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ._batches import Batches
 from ._buckets import Buckets
-from ._fit import fit
+from ._fit import default_rtol, fit
 from ._method import AbstractMethod
 from ._model import AbstractModel, objective
 from ._outcome import Fit, best_of
@@ -37,9 +37,9 @@ def race(
 
     Every start is fitted to a `fraction` of the units, evenly spread over the data (one hundred at least; with fewer
     units every start sees all). What came out is scored on all units, and the best `survivors` that differ in score
-    are fitted to all of them. Where a step costs $n^3$, as for Gaussian processes, a quarter of the data is a
-    sixty-fourth of the work, so that eight starts cost little more than two fits. A start whose optimum shows on all
-    data only may lose: `fraction=1` runs all of them to their end.
+    are fitted to all of them; what came to the same place counts as one. Where a step costs $n^3$, as for Gaussian
+    processes, a quarter of the data is a sixty-fourth of the work, so that eight starts cost little more than one or
+    two fits. A start whose optimum shows on all data only may lose: `fraction=1` runs all of them to their end.
 
     - `starts`: models of one kind with a leading axis, such as `jax.vmap(lambda k: perturbed(k, model))(keys)` or a
       vmapped builder.
@@ -61,10 +61,7 @@ def race(
     if isinstance(data, (Batches, Buckets, Placed)):
         kind = type(data).__name__
         raise TypeError(f"race cuts its part out of arrays; got {kind}: vmap fit over the starts instead.")
-    sizes = {a.shape[:1] for a in jax.tree_util.tree_leaves(starts) if eqx.is_array(a)}
-    if len(sizes) != 1 or sizes == {()}:
-        raise ValueError("starts must be a batch: models with a leading axis on every array, made by vmap.")
-    count = sizes.pop()[0]
+    count = _count(starts)
     if not 0 < fraction <= 1:
         raise ValueError(f"fraction must lie in (0, 1]; got {fraction}.")
     if not 1 <= survivors <= count:
@@ -92,29 +89,44 @@ def _race(
     total = weights.shape[0]
     part = min(total, max(_LEAST_UNITS, round(fraction * total)))
 
-    def learned(models: AbstractModel, data: Data, weights: Array) -> Fit:
-        one = lambda model: fit(model, data, method, weights=weights, max_steps=max_steps, rtol=rtol)
-        return _mapped(one, models, at_once)
+    rtol = default_rtol(weights.dtype) if rtol is None else rtol
 
+    def learned(models: AbstractModel, rtols: Float[Array, "k"], data: Data, weights: Array) -> Fit:
+        one = lambda given: fit(given[0], data, method, weights=weights, max_steps=max_steps, rtol=given[1])
+        return _mapped(one, (models, rtols), at_once)
+
+    every = jnp.full(_count(starts), rtol, weights.dtype)
     if part == total:
-        return best_of(learned(starts, data, weights))
+        return best_of(learned(starts, every, data, weights))
     counts = weights > 0  # padding is no part of the data
     rows = jnp.argsort(~counts, stable=True)[jnp.arange(part) * jnp.sum(counts) // part]
     take = lambda a: a[rows]
-    found = learned(starts, jax.tree_util.tree_map(take, data), take(weights)).model
+    found = learned(starts, every, jax.tree_util.tree_map(take, data), take(weights)).model
     scores = _mapped(lambda model: objective(model, data, weights), found, at_once)
-    return best_of(learned(_member(found, _leaders(scores)[:survivors]), data, weights))
+    order, repeats = (a[:survivors] for a in _leaders(scores))
+    # what came to where a better one is may rest as soon as its method can
+    patience = jnp.where(repeats, jnp.inf, every[:survivors])
+    return best_of(learned(_member(found, order), patience, data, weights))
 
 
-def _leaders(scores: Float[Array, "k"]) -> Array:
-    """Starts by score, best first; those that came to where a better one is stand behind all others."""
+def _leaders(scores: Float[Array, "k"]) -> tuple[Int[Array, "k"], Bool[Array, "k"]]:
+    """Starts by score, best first, and which of them came to where a better one is; these stand behind all others."""
     scores = jnp.where(jnp.isnan(scores), -jnp.inf, scores)
     order = jnp.argsort(-scores)
     ranked = scores[order]
     drop = jnp.where(jnp.isfinite(ranked[1:]), ranked[:-1] - ranked[1:], jnp.inf)
     # where the score of a part's optimum ends is as exact as the search for it was
     same = jnp.append(False, drop <= 1e-4 * jnp.maximum(jnp.abs(ranked[:-1]), 1))
-    return order[jnp.argsort(same, stable=True)]
+    last = jnp.argsort(same, stable=True)
+    return order[last], same[last]
+
+
+def _count(starts: AbstractModel) -> int:
+    """How many there are; `ValueError` if it is not a batch of models."""
+    sizes = {a.shape[:1] for a in jax.tree_util.tree_leaves(starts) if eqx.is_array(a)}
+    if len(sizes) != 1 or sizes == {()}:
+        raise ValueError("starts must be a batch: models with a leading axis on every array, made by vmap.")
+    return sizes.pop()[0]
 
 
 def _member(models: PyTree, index: Any) -> Any:

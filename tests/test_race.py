@@ -56,10 +56,12 @@ def test_a_process_races_to_the_optimum_of_all_its_data():
 
 
 def test_leaders_differ_and_failures_come_last():
-    order = _leaders(jnp.array([3.0, 5.0, jnp.nan, 5.0 - 1e-7, 4.0]))
+    order, repeats = _leaders(jnp.array([3.0, 5.0, jnp.nan, 5.0 - 1e-7, 4.0]))
     assert order[:3].tolist() == [1, 4, 0]
     assert set(order[3:].tolist()) == {2, 3}
-    assert _leaders(jnp.array([-jnp.inf, jnp.nan, -2.0]))[0] == 2
+    assert repeats[order == 3].all()
+    assert not repeats[:3].any()
+    assert _leaders(jnp.array([-jnp.inf, jnp.nan, -2.0]))[0][0] == 2
 
 
 def test_a_failed_start_never_wins(clusters):
