@@ -5,7 +5,8 @@ PYTEST_ARGS ?= -n 2 --dist loadgroup
 # Nearly all of the suite's time is compilation of small programs: compile them quickly. Results are the same to
 # rounding; speed is the benchmarks' business, and they run fully optimized. (Flags of the pinned jaxlib.)
 # One thread for LAPACK: its own threads and those of XLA wait for each other where cores are few.
-QUICK := OPENBLAS_NUM_THREADS=1 XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+FLAGS := --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1
+QUICK := OPENBLAS_NUM_THREADS=1 JAX_TRACEBACK_IN_LOCATIONS_LIMIT=0 XLA_FLAGS="$(FLAGS)"
 
 .PHONY: help test thorough lint demo bench notebooks pictures docs clean
 

@@ -55,7 +55,7 @@ def _members():
 MEMBERS = """lda qda gaussian_naive_bayes spherical qda_map qda_bayes lda_bayes bernoulli bernoulli_bayes multinomial
 poisson categorical table mixed""".split()
 # one of each kind at every run, the others in `make thorough`
-QUICK = "lda qda_bayes gaussian_naive_bayes spherical bernoulli categorical mixed".split()
+QUICK = "lda qda_bayes gaussian_naive_bayes mixed".split()
 every_member = pytest.mark.parametrize(
     "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.thorough) for n in MEMBERS]
 )
@@ -317,7 +317,10 @@ def test_separable_data_are_reported():
     assert pml.Status(int(held.status)) == pml.Status.converged
 
 
-@pytest.mark.parametrize("name", ["lda", "qda", "gaussian_naive_bayes", "categorical"])
+@pytest.mark.parametrize(
+    "name",
+    ["lda", "categorical", *[pytest.param(n, marks=pytest.mark.thorough) for n in ("qda", "gaussian_naive_bayes")]],
+)
 def test_conditional_training_beats_the_joint_fit_where_it_counts(name):
     model, xs, ys = _member(name)
     start = C.conditional(model)

@@ -51,7 +51,7 @@ def _whole(initial, moves, scores, mask, features):
     return found.log_partition, found.single[0], found.pairs, _collect((scores, features), found.single)
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("dtype", ["float64", pytest.param("float32", marks=pytest.mark.thorough)])
 @pytest.mark.parametrize(
     "name", "plain forbidden left_to_right ragged missing nothing impossible underflow".split(), ids=str
 )
@@ -102,7 +102,9 @@ def test_stretches_are_of_one_length():
     assert not is_long(100_000, 8)
 
 
-@pytest.mark.parametrize("emission", ["gaussian", "categorical", "autoregressive"])
+@pytest.mark.parametrize(
+    "emission", ["gaussian", *[pytest.param(e, marks=pytest.mark.thorough) for e in ("categorical", "autoregressive")]]
+)
 def test_a_long_e_step_is_an_e_step(emission, monkeypatch):
     """Ragged, with gaps, known states and weights; one sequence and several."""
     monkeypatch.setattr(module, "_STRETCH_BYTES", 1)  # stretches of 256 steps

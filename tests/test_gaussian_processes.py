@@ -44,7 +44,16 @@ KERNELS = {
     "warped": lambda: k.Warped(k.RBF(1.0), eqx.nn.MLP(2, 3, 8, 1, key=jr.key(0), dtype=jnp.float64)),
     "own": lambda: Dot(),
 }
-every_kernel = pytest.mark.parametrize("name", list(KERNELS))
+
+
+def _mostly_thorough(names, quick):
+    """One of each kind per run, the others in `make thorough`."""
+    return [name if name in quick else pytest.param(name, marks=pytest.mark.thorough) for name in names]
+
+
+every_kernel = pytest.mark.parametrize(
+    "name", _mostly_thorough(KERNELS, ("ard", "matern52", "periodic", "composed", "own"))
+)
 
 
 # ---------------------------------------------------------------------------------------------- kernels
@@ -142,7 +151,7 @@ def test_noise_for_each_observation_and_none_at_all():
     np.testing.assert_allclose(through.mean(x), y, atol=1e-8)
 
 
-@pytest.mark.parametrize("solver", ["cholesky", "state_space"])
+@pytest.mark.parametrize("solver", _mostly_thorough(["cholesky", "state_space"], ("cholesky",)))
 def test_missing_observations_are_not_there(solver):
     x, y = _data(20, 1)
     gp = GaussianProcess(k.Matern32(0.3) + k.White(0.05), noise=0.1, solver=solver)
@@ -216,7 +225,7 @@ def test_gradient_of_the_evidence():
     check_grads(score, args, order=1, modes=["fwd"], rtol=1e-5)  # what finite differences resolve here
 
 
-@pytest.mark.parametrize("size", [100, 300, 700])
+@pytest.mark.parametrize("size", _mostly_thorough([100, 300, 700], (100, 300)))
 def test_gradient_by_blocks_is_that_of_the_library(size):
     """Above 256 rows the inverse is built from halves."""
     from probml_jax.inference.evidence import log_density
@@ -307,11 +316,6 @@ MARKOV = {
     "product": lambda: k.Matern32(0.3) * k.Matern12(0.4) + k.Constant(2.0),
     "frozen": lambda: k.Frozen(k.Matern32(0.1)) + k.Constant(0.5),
 }
-
-
-def _mostly_thorough(names, quick):
-    """One of each kind per run, the others in `make thorough`."""
-    return [name if name in quick else pytest.param(name, marks=pytest.mark.thorough) for name in names]
 
 
 @pytest.mark.parametrize("name", _mostly_thorough(MARKOV, ("sum",)))

@@ -238,7 +238,10 @@ def _product():
     return HMM(pml.ML(Categorical(jnp.array([0.5, 0.5]))), _rows(STICKY), pml.Stacked(parts))
 
 
-@pytest.mark.parametrize("name", list(BUILDERS))
+QUICK = "gaussian_tied gaussian_bayes poisson autoregressive".split()  # the others in `make thorough`
+
+
+@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.thorough) for n in BUILDERS])
 def test_every_emission_climbs(name):
     model, data = BUILDERS[name]()
     result = pml.fit(model, data, max_steps=8, rtol=-1.0)

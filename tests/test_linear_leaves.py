@@ -37,7 +37,11 @@ LEAVES = {
         f(A), f(B), f(1.3), free=np.zeros((M, P + 1), bool), directions=f(G)
     ),
 }
-each = pytest.mark.parametrize("name", list(LEAVES))
+# one of each kind of noise at every run, the others in `make thorough`
+QUICK = ("full", "diagonal_masked", "spherical")
+each = pytest.mark.parametrize(
+    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.thorough) for n in LEAVES]
+)
 wide = functools.partial(jnp.asarray, dtype=jnp.float64)
 make = lambda name, dtype="float64": LEAVES[name](functools.partial(jnp.asarray, dtype=dtype))
 refit = eqx.filter_jit(lambda leaf, xs, weights: leaf.refit(leaf.statistics(xs, weights)))

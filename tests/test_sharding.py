@@ -19,8 +19,7 @@ from probml_jax.methods.gradient import climb
 
 # one model of each room at every run, all others in `make thorough`
 QUICK = """
-    gaussian_mixture_missing_full_map gaussian_mixture_tied_map gaussian_hmm linear_dynamical_system
-    qda_semi_supervised_map factor_analysis_missing_map bayes_net
+    gaussian_mixture_missing_full_map gaussian_mixture_tied_map gaussian_hmm linear_dynamical_system bayes_net
 """.split()
 every_model = pytest.mark.parametrize(
     "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.thorough) for n in MODELS]

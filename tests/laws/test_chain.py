@@ -104,6 +104,9 @@ def _computed(varying, parallel, dtype):
     return functools.cache(run)
 
 
+in_both_ways = pytest.mark.parametrize("parallel", [False, pytest.param(True, marks=pytest.mark.thorough)])
+
+
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize(
     ("name", "dtype"),
@@ -332,7 +335,7 @@ def test_potentials_of_any_kind_of_number():
         jax.config.update("jax_enable_x64", True)
 
 
-@pytest.mark.parametrize("parallel", [False, True])
+@in_both_ways
 def test_one_step_has_no_transitions(parallel):
     likelihood = jnp.log(jnp.array([[0.25, 0.75]]))
     for transition in (jnp.zeros((2, 2)), jnp.zeros((0, 2, 2))):
@@ -346,7 +349,7 @@ def test_one_step_has_no_transitions(parallel):
         assert chain.k_best(*given, k=2)[0].tolist() == [[1], [0]]
 
 
-@pytest.mark.parametrize("parallel", [False, True])
+@in_both_ways
 def test_nan_comes_out_as_nan(parallel):
     """One state's, at one step: also for the path that goes by another state."""
     broken = jnp.zeros((3, 2)).at[1, 1].set(jnp.nan)

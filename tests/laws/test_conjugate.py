@@ -20,9 +20,7 @@ RTOL = {"float32": 2e-4, "float64": 1e-9}
 N = 5  # events in every entry of the registry
 
 # one pair of each kind at every run, the others in `make thorough`
-QUICK = """beta_bernoulli dirichlet_categorical gamma_poisson multivariate_normal_known_covariance
-normal_inverse_chi_squared normal_inverse_wishart matrix_normal_inverse_wishart_intercept
-matrix_normal_inverse_chi_squared""".split()
+QUICK = "beta_bernoulli gamma_poisson normal_inverse_wishart matrix_normal_inverse_wishart_intercept".split()
 marked = [n if n in QUICK else pytest.param(n, marks=pytest.mark.thorough) for n in CONJUGATE]
 every = pytest.mark.parametrize("name", marked)
 both = pytest.mark.parametrize("dtype", DTYPES)

@@ -34,8 +34,8 @@ SIZES = {
     "large": (9, 9, 3, False, False),
     "singular": (3, 2, 5, False, False),
 }
-SLOW = ("large_state", "condensed", "large")
-SLOW_GRADIENTS = (*SLOW, "varying", "one_step", "independent")
+SLOW = ("large_state", "condensed", "large", "independent")
+SLOW_GRADIENTS = (*SLOW, "varying", "one_step")
 marked = lambda slow: [pytest.param(n, marks=pytest.mark.thorough) if n in slow else n for n in SIZES]
 every_case = pytest.mark.parametrize("name", marked(SLOW))
 
@@ -151,7 +151,7 @@ def test_second_derivatives():
 
 
 @every_form
-@pytest.mark.parametrize("name", ["constant", "varying"])
+@pytest.mark.parametrize("name", [pytest.param("constant", marks=pytest.mark.thorough), "varying"])
 def test_padding_changes_nothing(name, form):
     system, y = make(name)
     t = len(y)
