@@ -36,7 +36,8 @@ def both_dtypes(names):
 
 # every family is compared with SciPy at every run; the laws of these follow in `make thorough`
 LATER = set(
-    "binomial negative_binomial inverse_gamma exponential uniform dirichlet_multinomial beta_binomial multinomial".split()
+    """binomial negative_binomial inverse_gamma exponential uniform dirichlet_multinomial beta_binomial
+    multinomial""".split()
 )
 marked = lambda names: [pytest.param(n, marks=pytest.mark.thorough) if n in LATER else n for n in names]
 each = pytest.mark.parametrize("name", marked(NAMES))
