@@ -26,7 +26,6 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int, Shaped
 from .._special import logsumexp, xlogy
 from .._typing import PRNGKey, Scalar
 from .._validate import check
-from .blocks import pooled
 from .messages import (
     Chain,
     Scaled,
@@ -38,17 +37,15 @@ from .messages import (
     make_chain,
     scaled_future,
     single_marginals,
-    wide_messages,
 )
 from .paths import k_best as k_best
 from .paths import path_score
 from .paths import sample as sample
 from .paths import viterbi as viterbi
 from .semiring import LOG
-from .wide import Wide, from_log, power_of_two, times, total
+from .wide_beliefs import wide_expectations
 
 _HIGHEST = jax.lax.Precision.HIGHEST
-_BLOCK = 1024
 
 
 class Beliefs(NamedTuple):
@@ -80,38 +77,7 @@ def _by_probabilities(scaled: Scaled, forward: ScaledMessages) -> Beliefs:
 
 
 def _by_wide(chain: Chain, parallel: bool) -> Beliefs:
-    _, f, log_partition = wide_messages(chain, parallel)
-    after, g, _ = wide_messages(chain, parallel, backward=True)
-    product = times(f, after)
-    mass = total(product, axis=1)
-    possible = (mass.mantissa > 0) & chain.exists
-    mass = Wide(jnp.where(possible, mass.mantissa, 1), mass.exponent)
-    share = lambda x, mass: x.mantissa * power_of_two(x.exponent - mass.exponent) / mass.mantissa
-    single = jnp.where(possible[:, None], share(product, jax.tree_util.tree_map(lambda a: a[:, None], mass)), 0)
-    within = possible[:-1] & chain.exists[1:]
-    moves = from_log(chain.log_transition)
-
-    def joint(before, after, mass, move, here):
-        column = Wide(before.mantissa[:, None], before.exponent[:, None])
-        row = Wide(after.mantissa[None, :], after.exponent[None, :])
-        mass = Wide(jnp.where(here, mass.mantissa, 1), mass.exponent)  # blocks are filled up with zeros
-        return jnp.where(here, share(times(column, move, row), mass), 0)
-
-    part = lambda x, steps: Wide(x.mantissa[steps], x.exponent[steps])
-    befores, afters, masses = part(f, slice(-1)), part(g, slice(1, None)), part(mass, slice(-1))
-    if chain.varies:
-        pairs = jax.vmap(joint)(befores, afters, masses, moves, within)
-    else:  # one block of steps at a time: memory stays O(t k)
-        each = jax.vmap(joint, (0, 0, 0, None, 0))
-
-        def add(steps, here):
-            before, after, mass = steps
-            return jnp.sum(each(before, after, mass, moves, here > 0), axis=0)
-
-        weights = within.astype(single.dtype)
-        none = jnp.zeros_like(chain.log_transition)
-        pairs = pooled(add, (befores, afters, masses), weights, _BLOCK) if len(within) else none
-    return Beliefs(log_partition, single, pairs)
+    return Beliefs(*wide_expectations(chain, parallel))
 
 
 def _beliefs(chain: Chain, parallel: bool) -> Beliefs:

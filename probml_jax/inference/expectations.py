@@ -26,6 +26,7 @@ from .messages import (
     underflows,
     until_last,
 )
+from .stretches import in_stretches, stretch_count
 
 # what is computed of a stretch, some eight arrays of its potentials' size, should fill about this much
 _STRETCH_BYTES, _LEAST_STEPS = 1 << 20, 256
@@ -61,7 +62,7 @@ def is_long(t: int, k: int) -> bool:
 def stretch_length(t: int, k: int, itemsize: int) -> int:
     """Steps of a stretch: as many as stay in cache, all stretches of (nearly) one length."""
     wanted = max(_LEAST_STEPS, _STRETCH_BYTES // (8 * k * itemsize))
-    return -(-t // -(-t // wanted))
+    return -(-t // stretch_count(t, wanted))
 
 
 def expectations(
@@ -84,11 +85,9 @@ def expectations(
     """
     t, k = mask.shape[0], log_initial.shape[0]
     length = length or stretch_length(t, k, log_initial.dtype.itemsize)
-    count = -(-t // length)
-    parts = jax.tree_util.tree_map(lambda a: _in_stretches(a, count, length), steps)
-    masks = _in_stretches(mask, count, length)
+    parts, masks = in_stretches((steps, mask), length)
     present = until_last(mask)
-    exists = _in_stretches(present, count, length)
+    exists = in_stretches(present, length)
     way = _Way(log_initial, log_transition, score, collect)
     log_partition, lost, (potentials, messages) = way.forward(parts, masks, exists)
     stretches = _Stretch(parts, exists, potentials, messages.values, messages.totals)
@@ -100,20 +99,13 @@ def expectations(
         scores = jax.lax.scan(lambda _, part: (None, score(part)), None, stretches.steps)[1].reshape(-1, k)[:t]
         scores = jnp.where(mask[:, None], scores, 0)
         found = wide_beliefs(Chain(log_initial, log_transition, scores, present))
-        single = _in_stretches(found.single, count, length)
+        single = in_stretches(found.single, length)
         add = lambda total, given: (jax.tree_util.tree_map(jnp.add, total, collect(*given)), None)
         first = jax.tree_util.tree_map(lambda a: a[0], (stretches.steps, single))
         collected = jax.lax.scan(add, _nothing(collect, *first), (stretches.steps, single))[0]
         return Expectations(found.log_partition, found.single[0], found.pairs, collected)
 
     return jax.lax.cond(any_in_batch(lost), by_wide, by_probabilities, stretches)
-
-
-def _in_stretches(a: Array, count: int, length: int) -> Array:
-    """`(count, length, ...)`; what is missing at the end is zero."""
-    short = count * length - a.shape[0]
-    whole = jnp.pad(a, [(0, short)] + [(0, 0)] * (a.ndim - 1)) if short else a
-    return whole.reshape(count, length, *a.shape[1:])
 
 
 def _nothing(function: Callable, *arguments: PyTree) -> PyTree:

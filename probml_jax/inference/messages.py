@@ -10,7 +10,7 @@ from .._special import any_in_batch, safe_log
 from .._typing import Flag, Scalar
 from .._validate import check_not_narrowed
 from .semiring import LOG, Semiring
-from .wide import Wide, from_log, to_log, wide_sweep
+from .wide import Wide, along, from_log, to_log, wide_sweep
 
 
 class Chain(NamedTuple):
@@ -195,9 +195,9 @@ def wide_messages(chain: Chain, parallel: bool, backward: bool = False) -> WideM
     if parallel:
         incoming, values, log_total = log_messages(LOG, chain, parallel, backward)
         return WideMessages(from_log(incoming[:, 0]), from_log(values[:, 0]), log_total)
-    start = jnp.zeros_like(chain.log_initial) if backward else chain.log_initial
-    found = wide_sweep(start, chain.log_transition, chain.log_likelihood, chain.exists, backward)
-    incoming, values, log_totals = found
+    start = from_log(jnp.zeros_like(chain.log_initial) if backward else chain.log_initial)
+    moves = along(chain.log_transition, backward)
+    _, incoming, values, log_totals = wide_sweep(start, moves, chain.log_likelihood, chain.exists, backward)
     return WideMessages(incoming, values, pairwise_sum(jnp.where(chain.exists, log_totals, 0)))
 
 

@@ -80,20 +80,27 @@ def _pushed(message: Wide, matrix: Wide) -> Wide:
     )
 
 
+def along(log_transition: Float[Array, "*steps k k"], backward: bool = False) -> Float[Array, "*t k k"]:
+    """Transitions as a message meets them: one matrix, or that which leads out of each step (on the way back,
+    transposed, into it); out of the last step, and into the first, nothing does."""
+    turned = jnp.swapaxes(log_transition, -1, -2) if backward else log_transition
+    if turned.ndim == 2:
+        return turned
+    nowhere = jnp.full_like(turned, -jnp.inf, shape=(1, *turned.shape[1:]))
+    return jnp.concatenate([nowhere, turned] if backward else [turned, nowhere])
+
+
 def wide_sweep(
-    start: Float[Array, "k"],
-    matrices: Float[Array, "*steps k k"],
+    start: Wide,
+    moves: Float[Array, "*t k k"],
     potentials: Float[Array, "t k"],
     exists: Bool[Array, "t"],
     backward: bool = False,
-) -> tuple[Wide, Wide, Float[Array, "t"]]:
-    """`messages.sweep` of logarithms: messages before and (normalized) after evidence, and their log-normalizers."""
-    along = jnp.swapaxes(matrices, -1, -2) if backward else matrices
-    varying = along.ndim == 3
-    if varying:  # the matrix that leads out of each step; out of the last, nothing does
-        nowhere = jnp.full_like(along, -jnp.inf, shape=(1, *along.shape[1:]))
-        along = jnp.concatenate([nowhere, along] if backward else [along, nowhere])
-    moves = from_log(along)
+) -> tuple[Wide, Wide, Wide, Float[Array, "t"]]:
+    """`messages.sweep` of logarithms: the message that goes on from here, those before and (normalized) after evidence,
+    and their log-normalizers. `moves` are transitions `along` the way."""
+    varying = moves.ndim == 3
+    matrices = from_log(moves)
 
     def advance(incoming, inputs):
         potential, here, matrix = inputs
@@ -102,11 +109,11 @@ def wide_sweep(
         message = Wide(
             message.mantissa / jnp.where(own.mantissa == 0, 1, own.mantissa), message.exponent - own.exponent
         )
-        outgoing = _pushed(message, moves if matrix is None else matrix)
+        outgoing = _pushed(message, matrix if varying else matrices)
         if here is not None:
             outgoing = Wide(*(jnp.where(here, new, old) for new, old in zip(outgoing, incoming, strict=True)))
         return outgoing, (incoming, message, own)
 
-    inputs = from_log(potentials), exists if backward else None, moves if varying else None
-    incoming, message, own = jax.lax.scan(advance, from_log(start), inputs, reverse=backward)[1]
-    return incoming, message, to_log(own)
+    inputs = from_log(potentials), exists if backward else None, matrices if varying else None
+    end, (incoming, message, own) = jax.lax.scan(advance, start, inputs, reverse=backward)
+    return end, incoming, message, to_log(own)

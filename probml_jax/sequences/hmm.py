@@ -17,6 +17,7 @@ from .._typing import Event, Flag, PRNGKey, Scalar, Statistics
 from .._validate import check_labels, check_shape
 from ..distributions.categorical import Categorical
 from ..inference import chain
+from ..inference.blocks import block_size, pooled
 from ..inference.expectations import Expectations, expectations, is_long
 from ..mixtures.mixture import Mixture
 from .data import Sequences, as_sequences, check_lengths, check_steps, exists, keep, lagged, num_steps, seen
@@ -293,8 +294,10 @@ class HMM(AbstractJointModel):
         if is_long(num_steps(many.xs, 1), self.num_states):
             return self._long_e_step(many, weights)
         flat, counts, (log_probs, single, pairs) = self._posterior(data)
-        shares = single * jnp.where(counts, weights[:, None], 0)[:, :, None]
-        emitted = self.emission.statistics(flat, shares.reshape(-1, self.num_states), axis=1)
+        parts, mass = (flat, single.reshape(-1, self.num_states)), jnp.where(counts, weights[:, None], 0).ravel()
+        collect = lambda part, mass: self.emission.statistics(part[0], part[1] * mass[:, None], axis=1)
+        # what leaves make of their events may be several times as large: a block of it stays in the caches
+        emitted = pooled(collect, parts, mass, block_size(parts, mass.size))
         began = jnp.tensordot(weights, single[:, 0], 1)
         moved = jnp.tensordot(weights, pairs, 1)
         return (began, moved, emitted), pairwise_dot(weights, log_probs)
