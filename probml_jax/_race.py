@@ -12,7 +12,7 @@ from ._buckets import Buckets
 from ._fit import default_rtol, fit
 from ._method import AbstractMethod
 from ._model import AbstractModel, objective
-from ._outcome import Fit, best_of
+from ._outcome import Fit, Status, best_of
 from ._placed import Placed
 from ._typing import Data
 from ._validate import as_data, as_weights, check_units, float_dtype
@@ -88,7 +88,6 @@ def _race(
 ) -> Fit:
     total = weights.shape[0]
     part = min(total, max(_LEAST_UNITS, round(fraction * total)))
-
     rtol = default_rtol(weights.dtype) if rtol is None else rtol
 
     def learned(models: AbstractModel, rtols: Float[Array, "k"], data: Data, weights: Array) -> Fit:
@@ -104,9 +103,9 @@ def _race(
     found = learned(starts, every, jax.tree_util.tree_map(take, data), take(weights)).model
     scores = _mapped(lambda model: objective(model, data, weights), found, at_once)
     order, repeats = (a[:survivors] for a in _leaders(scores))
-    # what came to where a better one is may rest as soon as its method can
-    patience = jnp.where(repeats, jnp.inf, every[:survivors])
-    return best_of(learned(_member(found, order), patience, data, weights))
+    # what came to where a better one is may rest as soon as its method can, and is no candidate
+    fits = learned(_member(found, order), jnp.where(repeats, jnp.inf, every[:survivors]), data, weights)
+    return best_of(eqx.tree_at(lambda f: f.status, fits, jnp.where(repeats, Status.nonfinite, fits.status)))
 
 
 def _leaders(scores: Float[Array, "k"]) -> tuple[Int[Array, "k"], Bool[Array, "k"]]:

@@ -74,6 +74,15 @@ def test_a_failed_start_never_wins(clusters):
     assert pml.Status(int(raced.status)) in (pml.Status.converged, pml.Status.max_steps)
 
 
+def test_what_came_to_the_same_place_is_fitted_once(clusters):
+    start = starts_of(clusters, 1)
+    copies = jax.tree_util.tree_map(lambda a: jnp.repeat(a, 4, axis=0) if eqx.is_array(a) else a, start)
+    alone = pml.race(start, clusters, survivors=1, max_steps=300)
+    raced = pml.race(copies, clusters, survivors=3, max_steps=300)
+    assert pml.Status(int(raced.status)) == pml.Status(int(alone.status)) == pml.Status.converged
+    np.testing.assert_array_equal(raced.objective, alone.objective)
+
+
 def test_padding_is_no_part_of_the_data(clusters):
     starts = starts_of(clusters, 3)
     padded = jnp.concatenate([jnp.full_like(clusters, 1e3), clusters])

@@ -15,6 +15,7 @@ from .messages import Chain, pairwise_sum, wide_messages
 from .stretches import in_stretches, joined, stretch_count
 from .wide import Wide, along, from_log, power_of_two, times, total, wide_sweep
 
+# steps whose messages backward are held at once
 _STRETCH = 1024
 
 
