@@ -54,6 +54,7 @@ def test_exact_em_of_batches_is_em(model, xs, whole, tmp_path, kind):
     assert int(result.num_steps) == 15
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "name", ["gaussian_hmm", pytest.param("linear_dynamical_system", marks=pytest.mark.thorough), "bayes_net"]
 )

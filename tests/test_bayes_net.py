@@ -65,6 +65,7 @@ def test_d_separation_is_independence_in_the_enumerated_joint(make):
     assert separated > 10  # tables are random, so nothing is independent by accident
 
 
+@pytest.mark.thorough
 def test_independence_by_inference_and_local_statements():
     net = random_network(6, seed=1)
     for statement in net.local_independencies():

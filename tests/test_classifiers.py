@@ -528,6 +528,7 @@ def test_classes_of_sequences_are_drawn_and_checked():
         pml.classifiers.hmm_classifier(jr.key(0), xs, ys, lengths=jnp.array([50, 5, 5, 5]))
 
 
+@pytest.mark.thorough
 def test_columns_of_all_kinds_with_posteriors():
     x, y = load_iris(return_X_y=True)
     xs, ys = jnp.asarray(x), jnp.asarray(y)

@@ -190,6 +190,7 @@ def test_the_gradient_is_empirical_minus_expected_features():
     np.testing.assert_allclose(slope.scores.weights, want, atol=1e-12)
 
 
+@pytest.mark.thorough
 def test_labels_may_be_renamed():
     model, x = _tagger("crf"), _inputs()
     order = np.array([2, 0, 1])
@@ -267,6 +268,7 @@ def _model(l2=0.1):
     return LinearChainCRF(DenseScores.zeros(D, K, "float64"), K, l2=l2)
 
 
+@pytest.mark.thorough
 def test_training_reaches_a_point_without_slope_in_any_form_of_the_data():
     xs, lengths, ys = _task()
     plain = pml.fit(_model(), (xs, lengths, ys), pml.LBFGS(), max_steps=200, rtol=1e-14)
@@ -300,6 +302,7 @@ def _estimate(data, key):
     return draw(lambda m, batch, w: m.log_likelihood(batch, w), _model(), data, jnp.ones(40), key, 8)
 
 
+@pytest.mark.thorough
 def test_em_takes_buckets_too():
     xs, lengths, _ = _task()
     start = pml.sequences.gaussian_hmm(jr.key(0), (xs, lengths), 3, "diagonal")
@@ -318,6 +321,7 @@ def test_unknown_labels_help_to_learn():
     assert np.mean(np.concatenate(found) == np.asarray(ys)[np.asarray(ys) >= 0]) > 0.85
 
 
+@pytest.mark.thorough
 def test_a_margin_is_softmax_margin():
     x, y = _inputs(), jnp.array([0, 1, 2, 0])
     model = _tagger("crf")

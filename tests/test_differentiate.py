@@ -100,6 +100,7 @@ def clusters():
     return jnp.asarray(xs), jnp.asarray(np.concatenate([rng.normal(size=(6, 1)) - 2, rng.normal(size=(6, 1)) + 3]))
 
 
+@pytest.mark.thorough
 def test_held_out_points_judge_the_weights_of_others(clusters):
     """Through a converged fit: every weight's influence on held-out points is that of fitting again."""
     xs, held_out = clusters
@@ -121,6 +122,7 @@ def test_held_out_points_judge_the_weights_of_others(clusters):
     assert influence[28] < 0  # the point that lies apart does harm
 
 
+@pytest.mark.thorough
 def test_an_encoder_in_place_of_the_posterior(clusters):
     """The bound of an encoder has the right slope, and misses the evidence by the divergence of its answers."""
     xs, _ = clusters

@@ -70,6 +70,7 @@ def test_stretches_make_no_difference(name, dtype):
             np.testing.assert_allclose(a, b, **tolerance)
 
 
+@pytest.mark.thorough
 def test_gradients_and_batches_go_through():
     initial, moves, scores, mask = (jnp.asarray(a) for a in _potentials("missing"))
     features = jr.normal(jr.key(0), (T, 2))

@@ -350,6 +350,7 @@ def test_recursions_in_parallel_are_those_in_sequence():
     np.testing.assert_allclose(*[p.variance(new) for p in posts], atol=1e-10)
 
 
+@pytest.mark.thorough
 def test_periodic_kernels_are_close_in_state_space():
     """Seven harmonics of a smooth periodic kernel leave out 1e-7 of its variance."""
     x, y = np.linspace(0, 2, 30), np.sin(np.linspace(0, 12, 30))

@@ -165,6 +165,7 @@ def test_float32_keeps_its_digits_when_scores_are_large():
 # ------------------------------------------------------------------ large graphs, known answers
 
 
+@pytest.mark.thorough
 def test_a_chain_is_a_chain():
     rng = np.random.default_rng(0)
     parts = [jnp.asarray(rng.normal(size=s)) for s in ((3,), (3, 3), (6, 3))]
@@ -176,6 +177,7 @@ def test_a_chain_is_a_chain():
     np.testing.assert_allclose(graph.entropy(), pml.inference.chain.entropy(*parts), rtol=1e-10)
 
 
+@pytest.mark.thorough
 def test_a_tree_of_two_hundred_nodes():
     tree = random_tree(200)
     exact = tree.marginals()
@@ -202,6 +204,7 @@ def _transfer_matrix(n, coupling):
     return np.logaddexp.reduce(log_weight)
 
 
+@pytest.mark.thorough
 def test_ising_grids_match_the_transfer_matrix():
     critical = float(np.log(1 + np.sqrt(2)) / 2)
     grid = ising_grid(16, 16, coupling=critical)

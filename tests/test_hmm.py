@@ -251,6 +251,7 @@ def test_every_emission_climbs(name):
     assert trace[-1] > trace[0]
 
 
+@pytest.mark.thorough
 def test_an_autoregression_is_a_regression():
     """One state: the switching model is ordinary least squares on the lagged values."""
     x = np.asarray(jnp.cumsum(_observations()[1], axis=1))[:2]

@@ -66,7 +66,9 @@ def test_each_part_of_a_product_is_imputed_for_itself():
     assert [a.shape for a in ahead] == [(1, 2), (1,), (1, 2)]
 
 
-@pytest.mark.parametrize("build", ["mixture", "poisson", "bernoulli"])
+@pytest.mark.parametrize(
+    "build", ["mixture", *[pytest.param(b, marks=pytest.mark.thorough) for b in ("poisson", "bernoulli")]]
+)
 def test_imputed_numbers_are_posterior_means(build):
     """By quadrature over the missing value of a mixture; by the belief in states where these tell all."""
     if build == "mixture":
@@ -89,6 +91,7 @@ def test_imputed_numbers_are_posterior_means(build):
     assert hmm.forecast(x, 2).shape == (2, 2)
 
 
+@pytest.mark.thorough
 def test_the_next_observation_of_an_autoregression_knows_the_last_ones():
     xs = jnp.cumsum(_xs(3, 20), axis=1)
     hmm = pml.sequences.autoregressive_hmm(jr.key(1), xs, 2, lags=2)

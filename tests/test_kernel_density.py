@@ -117,6 +117,7 @@ def test_fit_finds_the_best_bandwidth():
     assert single.bandwidth.shape == ()
 
 
+@pytest.mark.thorough
 def test_twins_are_reported():
     xs = jnp.repeat(jnp.asarray(rng.normal(size=(20, 1))), 2, axis=0)
     result = pml.fit(KernelDensity.from_data(xs), xs, pml.LBFGS(), max_steps=300)

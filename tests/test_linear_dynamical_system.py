@@ -32,6 +32,7 @@ def _holes(y, share=0.2):
     return jnp.where(jr.uniform(jr.key(7), y.shape) < share, jnp.nan, y)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("noise", ["full", pytest.param("diagonal", marks=pytest.mark.thorough)])
 def test_the_e_step_is_the_one_of_posterior_paths(noise):
     """Expected statistics against averages over paths drawn from the posterior, missing entries drawn as well."""
@@ -224,6 +225,7 @@ def test_tracking_learns_its_two_scales():
 # ------------------------------------------------------------------ honesty
 
 
+@pytest.mark.thorough
 def test_a_series_without_observations_changes_nothing():
     for model in (_system(), pml.sequences.local_level()):
         d = model.emission.point().offset.size

@@ -64,6 +64,7 @@ def test_samples_follow_the_density(fitted):
     assert (jnp.abs(draws.mean(0) - fitted.mean()) < 5 * error).all()
 
 
+@pytest.mark.thorough
 def test_the_bayesian_predictive_integrates_to_one():
     xs = _data()[:, :1]
     model = pml.fit(pml.mixtures.gaussian_mixture(jr.key(2), xs, 2, estimate="bayes"), xs, max_steps=300).model

@@ -101,6 +101,7 @@ def test_each_device_draws_among_its_own_units(clusters):
     assert np.all(np.abs(np.mean(drawn, axis=0) - whole) < 5 * error)
 
 
+@pytest.mark.thorough
 def test_buckets_and_discriminative_models():
     rng = np.random.default_rng(0)
     xs, ys = rng.normal(size=(30, 6, 3)), rng.integers(0, 3, (30, 6))

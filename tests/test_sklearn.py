@@ -281,6 +281,7 @@ def test_densities_of_projections():
         assert near.max() < 1e-2
 
 
+@pytest.mark.thorough
 def test_clusters_from_a_function_and_weights_from_a_process():
     X = IRIS[0]
     start = ours.KMeans(3, init=lambda rows, k, chance: rows[[10, 70, 130]][:k]).fit(X)

@@ -170,6 +170,7 @@ def test_padding_changes_nothing(name, form):
             np.testing.assert_allclose(a[: len(b)], b, atol=1e-10)
 
 
+@pytest.mark.thorough
 def test_long_series_run_in_blocks():
     """Recursions over many steps are cut into blocks (here with an end that needs padding); factors are not."""
     system, _ = make("constant")
