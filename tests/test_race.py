@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+import optax
 import pytest
 
 import probml_jax as pml
@@ -80,6 +81,18 @@ def test_what_came_to_the_same_place_is_fitted_once(clusters):
     alone = pml.race(start, clusters, survivors=1, max_steps=300)
     raced = pml.race(copies, clusters, survivors=3, max_steps=300)
     assert pml.Status(int(raced.status)) == pml.Status(int(alone.status)) == pml.Status.converged
+    np.testing.assert_array_equal(raced.objective, alone.objective)
+
+
+def test_what_was_not_fitted_to_its_end_is_no_candidate(clusters):
+    """Under a method that goes downhill, what rested early would stand higher than what was fitted."""
+    start = starts_of(clusters, 1)
+    copies = jax.tree_util.tree_map(lambda a: jnp.repeat(a, 3, axis=0) if eqx.is_array(a) else a, start)
+    options = {"max_steps": 25, "rtol": -1.0}
+    method = pml.Gradient(optax.sgd(-0.1))
+    alone = pml.race(start, clusters, method, survivors=1, **options)
+    assert alone.objective[-1] < alone.objective[method.patience], "the case is one where resting early would win"
+    raced = pml.race(copies, clusters, method, survivors=3, **options)
     np.testing.assert_array_equal(raced.objective, alone.objective)
 
 

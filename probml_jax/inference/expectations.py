@@ -26,7 +26,7 @@ from .messages import (
     underflows,
     until_last,
 )
-from .stretches import in_stretches, stretch_count
+from .stretches import even_length, in_stretches
 
 # what is computed of a stretch, some eight arrays of its potentials' size, should fill about this much
 _STRETCH_BYTES, _LEAST_STEPS = 1 << 20, 256
@@ -62,7 +62,7 @@ def is_long(t: int, k: int) -> bool:
 def stretch_length(t: int, k: int, itemsize: int) -> int:
     """Steps of a stretch: as many as stay in cache, all stretches of (nearly) one length."""
     wanted = max(_LEAST_STEPS, _STRETCH_BYTES // (8 * k * itemsize))
-    return -(-t // stretch_count(t, wanted))
+    return even_length(t, wanted)
 
 
 def expectations(

@@ -5,9 +5,9 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 
-def stretch_count(steps: int, longest: int) -> int:
-    """How many stretches of (nearly) one length, none longer than this."""
-    return -(-steps // longest)
+def even_length(steps: int, longest: int) -> int:
+    """The length of stretches that are (nearly) equal, as few as can be, and none longer than this."""
+    return -(-steps // -(-steps // longest))
 
 
 def in_stretches(tree: PyTree, length: int) -> PyTree:

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float
 
 from .._typing import Scalar
 from .messages import Chain, pairwise_sum, wide_messages
-from .stretches import in_stretches, joined, stretch_count
+from .stretches import even_length, in_stretches, joined
 from .wide import Wide, along, from_log, power_of_two, times, total, wide_sweep
 
 # steps whose messages backward are held at once
@@ -31,7 +31,7 @@ class _Later(NamedTuple):
 def wide_expectations(chain: Chain, parallel: bool) -> tuple[Scalar, Float[Array, "t k"], Float[Array, "*steps k k"]]:
     """Log-partition, single marginals and transitions, these summed over steps if there is one matrix for all."""
     t = chain.log_likelihood.shape[0]
-    length = -(-t // stretch_count(t, _STRETCH))
+    length = even_length(t, _STRETCH)
     cut = lambda tree: in_stretches(tree, length)
     into, moves = along(chain.log_transition, backward=True), along(chain.log_transition)
     if parallel:

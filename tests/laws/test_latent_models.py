@@ -22,7 +22,12 @@ QUICK = """
     gaussian_mixture_full_ml gaussian_mixture_missing_full_map bernoulli_mixture_bayes mixture_of_mixtures gaussian_hmm
     kmeans factor_analysis_missing_map linear_dynamical_system bayes_net
 """.split()
-marked = lambda names: [n if n in QUICK else pytest.param(n, marks=pytest.mark.thorough) for n in names]
+
+
+def marked(names, quick=QUICK):
+    return [n if n in quick else pytest.param(n, marks=pytest.mark.thorough) for n in names]
+
+
 every_model = pytest.mark.parametrize("name", marked(MODELS))
 every_smooth_model = pytest.mark.parametrize("name", marked([name for name in MODELS if name != "kmeans"]))
 # one of each kind, for the laws that take long to compile
@@ -38,9 +43,8 @@ CENTERED = """
     kmeans gaussian_hmm factor_analysis_missing_map linear_dynamical_system
 """.split()
 some_models = pytest.mark.parametrize("name", REPRESENTATIVE)
-later = lambda name: pytest.param(name, marks=pytest.mark.thorough)
 representatives_first = pytest.mark.parametrize(
-    "name", [n if n in REPRESENTATIVE else later(n) for n in MODELS if n != "kmeans"]
+    "name", marked([name for name in MODELS if name != "kmeans"], REPRESENTATIVE)
 )
 
 
